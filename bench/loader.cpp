@@ -47,7 +47,7 @@ int run(const std::vector<std::string>& words) {
     const Nanoseconds begin = now_ns();
     const double cpu = cpu_ms();
     std::int64_t samples = 0;  // the last batch of an epoch may be short
-    for (int i = 0; i < batches; ++i) samples += loader.next()->targets.size(0);
+    for (int i = 0; i < batches; ++i) samples += loader.next()->samples();
     const double seconds = 1e-9 * static_cast<double>(now_ns() - begin);
     std::cout << "{\"samples_per_s\": " << static_cast<double>(samples) / seconds << ", \"cpu_ms\": " << cpu_ms() - cpu
               << "}" << std::endl;

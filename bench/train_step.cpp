@@ -183,8 +183,9 @@ class Bench {
   static engine::StepBatch make_batch(const Arguments& arguments, const comm::World& world) {
     const std::int64_t n = arguments.plan.global_batch / world.size;
     at::manual_seed(world.rank);
-    return {{at::randn({n, arguments.model.channels, arguments.model.image_size, arguments.model.image_size}),
-             at::randint(0, arguments.model.classes, {n}, at::kLong), at::arange(n) + n * world.rank},
+    return {{{at::randn({n, arguments.model.channels, arguments.model.image_size, arguments.model.image_size})},
+             {at::randint(0, arguments.model.classes, {n}, at::kLong)},
+             at::arange(n) + n * world.rank},
             n * world.size};
   }
 

@@ -124,7 +124,7 @@ struct TrainConfig {
   std::int64_t eval_every_steps = 0;
   std::int64_t eval_every_epochs = 1;
   std::int64_t eval_limit = 0;
-  std::string best_by = "top1";
+  std::string best_by = "auto";
   int stop_patience = 0;
   double step_timeout_s = 0;  // 0 = derived from earlier steps
 

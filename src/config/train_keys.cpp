@@ -130,9 +130,9 @@ Keys keys_of_the_rest() {
       {"train.eval_limit", train<&C::eval_limit>(), at_least(0), "samples",
        "Evaluate on only this many samples of the test set, chosen as with data.limit. 0: all",
        kHow | kPerWorker | kAdvanced},
-      {"train.best_by", train<&C::best_by>(), words({"top1", "loss"}), "",
-       "Which evaluation is better, for checkpoint.best, train.stop_patience and the schedule \"plateau\". top1: the "
-       "one with more correct predictions. loss: the one with the smaller loss",
+      {"train.best_by", train<&C::best_by>(), any(), "",
+       "Which evaluation is better, for checkpoint.best, train.stop_patience and the schedule \"plateau\": a score, or "
+       "\"loss\". \"auto\": the main score, top1 for classes and tokens",
        kAdvanced},
       {"train.stop_patience", train<&C::stop_patience>(), at_least(0), "evaluations",
        "End the run after this many consecutive evaluations without improvement (train.best_by). 0: never",

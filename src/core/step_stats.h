@@ -7,26 +7,9 @@
 
 #include "core/clock.h"
 #include "core/flops.h"
+#include "core/scores.h"
 
 namespace sluice {
-
-struct EvalCounts {
-  double loss_sum = 0;
-  std::int64_t top1 = 0;
-  std::int64_t top5 = 0;     // targets among the five largest logits; all targets if there are fewer classes
-  std::int64_t targets = 0;  // counted targets: one per sample for images, the tokens for texts
-
-  EvalCounts& operator+=(const EvalCounts& other) {
-    loss_sum += other.loss_sum;
-    top1 += other.top1;
-    top5 += other.top5;
-    targets += other.targets;
-    return *this;
-  }
-  [[nodiscard]] double loss() const { return loss_sum / static_cast<double>(targets); }
-  [[nodiscard]] double top1_percent() const { return 100.0 * static_cast<double>(top1) / static_cast<double>(targets); }
-  [[nodiscard]] double top5_percent() const { return 100.0 * static_cast<double>(top5) / static_cast<double>(targets); }
-};
 
 // Squared norms of the mean gradients over a small and a big set of samples of one step, for some parameters.
 struct GradientPair {
@@ -46,7 +29,7 @@ struct StepStats {
   double loss = 0;  // mean over the counted targets (samples or tokens)
   std::int64_t samples = 0;
   std::int64_t targets = 0;
-  std::optional<EvalCounts> correct;  // predictions before the update and the loss, if requested
+  std::optional<ScoreSums> scores;  // of the predictions before the update, if requested
   bool stop = false;
   bool skipped = false;  // the gradients were dropped and the weights not updated
   FlopCount flops{};

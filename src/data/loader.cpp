@@ -119,8 +119,7 @@ class Loader::BatchMaker {
     if (options_.features) result.without_inputs = options_.features->has(keys_of(ids, result.view));
     Samples samples = options_.mix.is_any() ? read_mixed(ids, result, stop)
                                             : reader_.read(ids, result.view, result.without_inputs, stop, team_.get());
-    result.inputs = std::move(samples.inputs);
-    result.targets = std::move(samples.targets);
+    result.fields = std::move(samples.fields);
     result.pixel_scale = std::move(samples.pixel_scale);
     return result;
   }
@@ -156,10 +155,12 @@ class Loader::BatchMaker {
     with_first.insert(with_first.end(), ids.begin(), ids.end());
     const Samples samples = reader_.read(with_first, batch.view, {}, stop, team_.get());
     if (stop.stop_requested()) return {};  // unread samples have no class
-    const ImageSize size{samples.inputs.size(2), samples.inputs.size(3)};
+    const at::Tensor &inputs = samples.at(kInputs), &targets = samples.at(kTargets);
+    const ImageSize size{inputs.size(2), inputs.size(3)};
     const Mix mix = draw_mix(options_.mix, view_key("mix", options_.seed, batch.epoch, batch.batch), size);
-    return {mix_inputs(samples.inputs, mix),
-            mix_targets(samples.targets, mix, reader_.dataset().info().classes, options_.dtype, options_.pins)};
+    const std::int64_t classes = reader_.dataset().info().classes;
+    return {{{kInputs, mix_inputs(inputs, mix)},
+             {kTargets, mix_targets(targets, mix, classes, options_.dtype, options_.pins)}}};
   }
 
   const LoaderOptions options_;

@@ -32,10 +32,9 @@ struct Position {
 
 // This process's share of a global batch, on the CPU. The tensors belong to the receiver.
 struct Batch {
-  // [n, channels, height, width], LoaderOptions::dtype, or uint8 with a pixel_scale; tokens: [n, context] int64.
-  at::Tensor inputs;
-  // [n] int64; mixed: [n, classes], LoaderOptions::dtype; tokens: [n, context], the inputs shifted by one position.
-  at::Tensor targets;
+  // As Samples::fields. Images are of LoaderOptions::dtype, or uint8 with a pixel_scale; targets of mixed images are
+  // [n, classes] of that type.
+  Fields fields;
   at::Tensor sample_ids;  // [n] int64, indices into the data set
   std::int64_t epoch = 0;
   std::int64_t batch = 0;        // number in the epoch, from 0
@@ -43,9 +42,12 @@ struct Batch {
   std::int64_t global_size = 0;  // samples over all processes; n of them are in this process
   int view = 0;                  // SampleReader::view_in() of the epoch
   bool view_repeats = true;      // true if a later epoch of LoaderOptions::epochs has this view
-  // [i]: inputs of sample i are NaN, because LoaderOptions::features has its row. Empty: all inputs were read.
+  // [i]: the `inputs` of sample i are NaN, because LoaderOptions::features has its row. Empty: all inputs were read.
   std::vector<bool> without_inputs;
   at::Tensor pixel_scale;
+
+  [[nodiscard]] std::int64_t samples() const { return sample_ids.size(0); }
+  [[nodiscard]] const at::Tensor& at(std::string_view field) const { return fields.find(field)->second; }
 };
 
 [[nodiscard]] inline Position position_after(const Batch& batch) { return {batch.epoch, batch.batch + 1}; }

@@ -81,19 +81,20 @@ Samples SampleReader::read(std::span<const std::int64_t> ids, int view, const st
   const DatasetInfo& info = sizer_.info();
   const auto count = static_cast<std::int64_t>(ids.size());
   const at::ScalarType type = gives_bytes() ? at::kByte : options_.dtype;
-  Samples samples{uninitialized({count, info.channels, info.height, info.width}, type, options_.pins),
-                  uninitialized({count}, at::kLong, options_.pins), pixel_scale_};
+  Samples samples{{{kInputs, uninitialized({count, info.channels, info.height, info.width}, type, options_.pins)},
+                   {kTargets, uninitialized({count}, at::kLong, options_.pins)}},
+                  pixel_scale_};
   AT_DISPATCH_FLOATING_TYPES_AND(at::kByte, type, "read_images",
-                                 [&] { read_images<scalar_t>(ids, view, without_inputs, samples, stop, team); });
+                                 [&] { read_images<scalar_t>(ids, view, without_inputs, samples.fields, stop, team); });
   return samples;
 }
 
 template <typename T>
 void SampleReader::read_images(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
-                               const Samples& samples, const std::stop_token& stop, Team* team) const {
+                               const Fields& fields, const std::stop_token& stop, Team* team) const {
   const auto size = static_cast<std::size_t>(sizer_.info().pixels());
-  const std::span targets(samples.targets.mutable_data_ptr<std::int64_t>(), ids.size());
-  const std::span inputs(samples.inputs.mutable_data_ptr<T>(), ids.size() * size);
+  const std::span targets(fields.at(kTargets).mutable_data_ptr<std::int64_t>(), ids.size());
+  const std::span inputs(fields.at(kInputs).mutable_data_ptr<T>(), ids.size() * size);
   const auto read_one = [&](std::size_t i, std::vector<std::uint8_t>& pixels) {
     const std::span own = inputs.subspan(i * size, size);
     const bool has_inputs = without_inputs.empty() || !without_inputs[i];
@@ -160,11 +161,11 @@ std::int64_t SampleReader::read_picture(std::int64_t index, int view, std::span<
 Samples SampleReader::read_tokens(std::span<const std::int64_t> ids, const std::stop_token& stop) const {
   const std::int64_t context = dataset_.info().context;
   const auto count = static_cast<std::int64_t>(ids.size());
-  Samples samples{uninitialized({count, context}, at::kLong, options_.pins),
-                  uninitialized({count, context}, at::kLong, options_.pins)};
+  const at::Tensor inputs = uninitialized({count, context}, at::kLong, options_.pins);
+  const at::Tensor targets = uninitialized({count, context}, at::kLong, options_.pins);
   std::vector<std::uint8_t> tokens(static_cast<std::size_t>(context) + 1);
-  auto* input = samples.inputs.mutable_data_ptr<std::int64_t>();
-  auto* target = samples.targets.mutable_data_ptr<std::int64_t>();
+  auto* input = inputs.mutable_data_ptr<std::int64_t>();
+  auto* target = targets.mutable_data_ptr<std::int64_t>();
   for (std::size_t i = 0; i < ids.size() && !stop.stop_requested(); ++i, input += context, target += context) {
     try {
       dataset_.read(ids[i], tokens);
@@ -174,7 +175,7 @@ Samples SampleReader::read_tokens(std::span<const std::int64_t> ids, const std::
     std::copy(tokens.begin(), tokens.end() - 1, input);
     std::copy(tokens.begin() + 1, tokens.end(), target);
   }
-  return samples;
+  return {{{kInputs, inputs}, {kTargets, targets}}};
 }
 
 }  // namespace sluice::data

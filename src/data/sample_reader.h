@@ -6,9 +6,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -32,12 +36,19 @@ struct SampleReaderOptions {
   bool pins = false;                  // in pinned memory, for asynchronous copies to GPUs
 };
 
+// By name: [n, ...] each, on the CPU.
+using Fields = std::map<std::string, at::Tensor, std::less<>>;
+inline constexpr const char *kInputs = "inputs", *kTargets = "targets";
+
 struct Samples {
-  at::Tensor inputs;   // [n, channels, height, width]; tokens: [n, context] int64; on the CPU
-  at::Tensor targets;  // [n] int64; tokens: [n, context]
-  // Defined if the inputs are uint8: [3, channels] of SampleReaderOptions::dtype. The normalised input is (pixel / row
+  // inputs: [n, channels, height, width], or tokens [n, context] int64. targets: [n] int64, or the next token at each
+  // position [n, context].
+  Fields fields;
+  // Defined if the `inputs` are uint8: [3, channels] of SampleReaderOptions::dtype. The normalised input is (pixel / row
   // 0 - row 1) / row 2, with each step rounded.
   at::Tensor pixel_scale = {};
+
+  [[nodiscard]] const at::Tensor& at(std::string_view field) const { return fields.find(field)->second; }
 };
 
 class SampleReader {
@@ -64,7 +75,7 @@ class SampleReader {
   [[nodiscard]] at::Tensor make_pixel_scale() const;
   template <typename T>
   void read_images(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
-                   const Samples& samples, const std::stop_token& stop, Team* team) const;
+                   const Fields& fields, const std::stop_token& stop, Team* team) const;
   template <typename T>
   void write_view(std::int64_t id, int view, std::span<std::uint8_t> pixels, std::span<T> out) const;
   std::int64_t read_picture(std::int64_t index, int view, std::span<std::uint8_t> pixels) const;

@@ -1,5 +1,6 @@
 #include "ddp/reducer.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -92,7 +93,8 @@ void Reducer::take_rank_0s(const at::Tensor& numbers) {
 at::Tensor Reducer::numbers_of(const comm::Contribution& local, const comm::ReplicaNorms& norms,
                                const Times& times) const {
   const auto buckets = static_cast<std::int64_t>(timing_ ? local_.buckets() : 0);
-  const std::int64_t before_norms = kCounts + processes() * (1 + buckets * 2);
+  const auto scores = std::ssize(local.scores);
+  const std::int64_t before_norms = kCounts + scores + processes() * (1 + buckets * 2);
   const bool has_norms = !local.of_replicas.empty();
   const at::Tensor numbers =
       at::zeros({before_norms + (has_norms ? kNorms : 0)}, at::TensorOptions().dtype(at::kDouble));
@@ -100,10 +102,10 @@ at::Tensor Reducer::numbers_of(const comm::Contribution& local, const comm::Repl
   data[0] = static_cast<double>(local.samples);
   data[1] = static_cast<double>(local.targets);
   data[2] = local.loss_sum;
-  data[3] = static_cast<double>(local.top1);
-  data[4] = static_cast<double>(local.top5);
-  data[5] = static_cast<double>(local.stop_votes);
-  data[kCounts + rank()] = static_cast<double>(local.batch);
+  data[3] = static_cast<double>(local.stop_votes);
+  std::ranges::copy(local.scores, data + kCounts);
+  double* of_processes = data + kCounts + scores;
+  of_processes[rank()] = static_cast<double>(local.batch);
   if (has_norms) {
     double* own_norms = data + before_norms;
     own_norms[0] = static_cast<double>(norms.replicas);
@@ -112,7 +114,7 @@ at::Tensor Reducer::numbers_of(const comm::Contribution& local, const comm::Repl
     own_norms[3] = norms.per_big;
   }
   if (!timing_) return numbers;
-  double* own = data + kCounts + processes() + rank() * buckets * 2;
+  double* own = of_processes + processes() + rank() * buckets * 2;
   for (const auto& of_stage : times) {
     for (const SumTimes& sum : of_stage) {
       *own++ = static_cast<double>(sum.begin);
@@ -148,11 +150,10 @@ comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const comm:
   comm::StepOutcome outcome{.total = {.samples = static_cast<std::int64_t>(data[0]),
                                       .targets = static_cast<std::int64_t>(data[1]),
                                       .loss_sum = data[2],
-                                      .top1 = static_cast<std::int64_t>(data[3]),
-                                      .top5 = static_cast<std::int64_t>(data[4]),
-                                      .stop_votes = static_cast<int>(data[5]),
+                                      .scores = {data + kCounts, data + kCounts + local.scores.size()},
+                                      .stop_votes = static_cast<int>(data[3]),
                                       .batch = local.batch}};
-  const auto* batches = data + kCounts;
+  const auto* batches = data + kCounts + local.scores.size();
   for (int process = 0; process < processes(); ++process)
     outcome.batches.push_back(static_cast<std::int64_t>(batches[process]));
   if (timing_) report_times(batches + processes(), times, outcome);

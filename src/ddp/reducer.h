@@ -48,10 +48,10 @@ class Reducer final : public comm::ReplicaSync {
 
  private:
   void connect(const Network& network, const ReducerOptions& options);
-  // Contributions and times of all processes are exchanged in one sum. Layout: kCounts numbers, each process's batch,
+  // Contributions and times of all processes are exchanged in one sum. Layout: kCounts numbers, the scores, each process's batch,
   // each process's times, then kNorms numbers if norms are taken.
   using Times = std::vector<std::vector<SumTimes>>;  // [stage][bucket]
-  static constexpr std::int64_t kCounts = 6;
+  static constexpr std::int64_t kCounts = 4;
   static constexpr std::int64_t kNorms = 4;
   [[nodiscard]] comm::StepOutcome total_of(const comm::Contribution& local, const comm::ReplicaNorms& norms,
                                            const Times& times);

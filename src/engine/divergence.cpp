@@ -32,9 +32,11 @@ bool is_double(const Composition& composition) {
 std::string not_finite_inputs(const pipeline::MicroBatch& batch) {
   for (std::int64_t i = 0; i < batch.samples(); ++i) {
     if (!batch.without_inputs.empty() && batch.without_inputs[i]) continue;  // they were finite when they were read
-    const std::string found = storage::describe_not_finite(batch.inputs[i]);
-    if (!found.empty())
-      return concat("sample ", batch.sample_ids[i].item<std::int64_t>(), " has ", found, " among its inputs");
+    for (const at::Tensor& input : batch.inputs) {
+      const std::string found = input.defined() ? storage::describe_not_finite(input[i]) : std::string();
+      if (!found.empty())
+        return concat("sample ", batch.sample_ids[i].item<std::int64_t>(), " has ", found, " among its inputs");
+    }
   }
   return {};
 }

@@ -8,7 +8,6 @@
 
 #include "core/concat.h"
 #include "ddp/squares.h"
-#include "nn/loss.h"
 #include "pipeline/schedule/plan_schedule.h"
 
 namespace sluice::engine {
@@ -17,7 +16,8 @@ using pipeline::FirstGradient;
 using pipeline::MicroBatch;
 using pipeline::Stage;
 
-std::shared_ptr<FirstNorms> FirstNorms::of(const pipeline::Executor& executor, const pipeline::PassRequest& request) {
+std::shared_ptr<FirstNorms> FirstNorms::of(const pipeline::Executor& executor, const pipeline::PassRequest& request,
+                                           const task::Task& task) {
   const std::vector<MicroBatch>& micro_batches = request.micro_batches.front();
   std::vector<std::int64_t> samples;
   for (const MicroBatch& micro_batch : micro_batches) samples.push_back(micro_batch.samples());
@@ -30,7 +30,7 @@ std::shared_ptr<FirstNorms> FirstNorms::of(const pipeline::Executor& executor, c
     if (!of_stage.first) return nullptr;
     for (const MicroBatchId id : of_stage.first->micro_batches) {
       of_stage.share.samples += samples[index(id)];
-      of_stage.share.targets += nn::count_targets(micro_batches[index(id)].targets);
+      of_stage.share.targets += task.count_targets(micro_batches[index(id)].targets);
     }
   }
   return norms;

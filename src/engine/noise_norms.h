@@ -19,6 +19,7 @@
 #include "engine/compose.h"
 #include "pipeline/pass_request.h"
 #include "pipeline/schedule/first_gradient.h"
+#include "task/task.h"
 
 namespace sluice::engine {
 
@@ -26,7 +27,8 @@ namespace sluice::engine {
 class FirstNorms {
  public:
   // Null if a trained stage has no such gradient, for example with one micro-batch.
-  static std::shared_ptr<FirstNorms> of(const pipeline::Executor& executor, const pipeline::PassRequest& request);
+  static std::shared_ptr<FirstNorms> of(const pipeline::Executor& executor, const pipeline::PassRequest& request,
+                                        const task::Task& task);
 
   void take(const pipeline::Stage& stage, const pipeline::Action& action);
 

@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "nn/loss.h"
+#include "core/scores.h"
 
 namespace sluice::engine {
 
@@ -40,13 +40,14 @@ std::vector<at::Tensor> read(const pipeline::PassResult& result, at::Tensor pipe
 
 }  // namespace
 
-std::vector<comm::ReplicaShare> shares_run(const pipeline::PassResult& result, const MicroBatches& micro_batches) {
+std::vector<comm::ReplicaShare> shares_run(const pipeline::PassResult& result, const MicroBatches& micro_batches,
+                                           const task::Task& task) {
   std::vector<comm::ReplicaShare> shares(micro_batches.size());
   for (std::size_t r = 0; r < micro_batches.size(); ++r) {
     for (std::size_t m = 0; m < micro_batches[r].size(); ++m) {
       if (!result.micro_batches[r][m].has_run) continue;
       shares[r].samples += micro_batches[r][m].samples();
-      shares[r].targets += nn::count_targets(micro_batches[r][m].targets);
+      shares[r].targets += task.count_targets(micro_batches[r][m].targets);
     }
   }
   return shares;
@@ -58,10 +59,10 @@ double sum_of_losses(const pipeline::PassResult& result) {
   return sum;
 }
 
-EvalCounts sum_of_counts(const pipeline::PassResult& result) {
-  EvalCounts sum;
-  for (const at::Tensor& score : read(result, &pipeline::MicroBatchResult::score)) sum += nn::counts_of(score);
-  return sum;
+std::vector<double> sum_of_scores(const pipeline::PassResult& result, const task::Task& task) {
+  std::vector<double> sums = task.no_sums();
+  for (const at::Tensor& score : read(result, &pipeline::MicroBatchResult::score)) add_to(sums, task.sums_of(score));
+  return sums;
 }
 
 at::Tensor logits_in_order(const pipeline::PassResult& result) {

@@ -7,8 +7,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "comm/replica_sync.h"
-#include "core/step_stats.h"
 #include "pipeline/pass_request.h"
+#include "task/task.h"
 
 namespace sluice::engine {
 
@@ -18,9 +18,10 @@ using MicroBatches = std::vector<std::vector<pipeline::MicroBatch>>;  // [replic
 
 // [replica]: samples and targets of its micro-batches that have run.
 [[nodiscard]] std::vector<comm::ReplicaShare> shares_run(const pipeline::PassResult& result,
-                                                         const MicroBatches& micro_batches);
+                                                         const MicroBatches& micro_batches, const task::Task& task);
 [[nodiscard]] double sum_of_losses(const pipeline::PassResult& result);
-[[nodiscard]] EvalCounts sum_of_counts(const pipeline::PassResult& result);
+// ScoreSums::sums, zeros if nothing has run.
+[[nodiscard]] std::vector<double> sum_of_scores(const pipeline::PassResult& result, const task::Task& task);
 // On the CPU, in the order of the batch; undefined if logits were not kept.
 [[nodiscard]] at::Tensor logits_in_order(const pipeline::PassResult& result);
 

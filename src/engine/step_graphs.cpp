@@ -11,10 +11,13 @@ StepGraphs::Shapes StepGraphs::shapes_of(const pipeline::PassRequest& request) {
   for (const auto& of_replica : request.micro_batches) {
     for (const pipeline::MicroBatch& micro_batch : of_replica) {
       if (micro_batch.samples() == 0) return {};
-      for (const at::Tensor* tensor : {&micro_batch.inputs, &micro_batch.targets}) {
-        shapes.push_back(static_cast<std::int64_t>(tensor->scalar_type()));
-        shapes.push_back(tensor->dim());
-        shapes.insert(shapes.end(), tensor->sizes().begin(), tensor->sizes().end());
+      for (const nn::Tensors* tensors : {&micro_batch.inputs, &micro_batch.targets}) {
+        for (const at::Tensor& tensor : *tensors) {
+          shapes.push_back(tensor.defined() ? tensor.dim() : -1);
+          if (!tensor.defined()) continue;
+          shapes.push_back(static_cast<std::int64_t>(tensor.scalar_type()));
+          shapes.insert(shapes.end(), tensor.sizes().begin(), tensor.sizes().end());
+        }
       }
     }
   }

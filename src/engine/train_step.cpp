@@ -49,8 +49,9 @@ void check_same_batch(const std::vector<std::int64_t>& of_processes, std::int64_
 
 pipeline::PassRequest TrainStep::request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
                                              int chunks) const {
-  pipeline::PassRequest request{.schedule = std::move(schedule),
-                                .loss = nn::cross_entropy_sum(options_.numerics.label_smoothing)};
+  pipeline::PassRequest request{
+      .schedule = std::move(schedule),
+      .loss = [task = options_.task](const auto& outputs, const auto& targets) { return task->loss(outputs, targets); }};
   request.context.numerics = options_.numerics;
   request.context.seed = options_.seed;
   composition_.follow_frozen();
@@ -58,6 +59,10 @@ pipeline::PassRequest TrainStep::request_for(const pipeline::MicroBatch& batch, 
   for (const auto& share : pipeline::split(batch, composition_.plan.replicas))
     request.micro_batches.push_back(split(share, chunks));
   return request;
+}
+
+pipeline::ScoreFunction TrainStep::counter() const {
+  return [task = options_.task](const auto& outputs, const auto& targets) { return task->count(outputs, targets); };
 }
 
 const pipeline::Schedule& TrainStep::schedule_of(int chunks) {
@@ -102,14 +107,14 @@ TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_
   request.gradient_scale = gradient_scale;
   request.sync = composition_.sync;
   request.statistics_communicators = composition_.statistics_communicators;
-  if (wanted.count_correct) request.score = nn::count_correct;
+  if (wanted.counts_scores) request.score = counter();
   request.keep_logits = wanted.keep_logits;
   request.draws_failures = !wanted.is_trial;
   request.less_memory = options_.less_memory;
   const MicroBatches micro_batches = request.micro_batches;
   std::shared_ptr<FirstNorms> first;
   if (wanted.take_norms && is_alone() && composition_.plan.replicas == 1)
-    first = FirstNorms::of(*composition_.executor, request);
+    first = FirstNorms::of(*composition_.executor, request, *options_.task);
   if (first) {
     request.after_gradient = [first](ReplicaId, const pipeline::Stage& stage, const pipeline::Action& action) {
       first->take(stage, action);
@@ -117,13 +122,11 @@ TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_
   }
 
   Contributed own{.result = run_training_pass(std::move(request), chunks), .first = first};
-  const EvalCounts counted = wanted.count_correct ? sum_of_counts(own.result) : EvalCounts{};
   own.local = {.loss_sum = sum_of_losses(own.result),
-               .top1 = counted.top1,
-               .top5 = counted.top5,
+               .scores = wanted.counts_scores ? sum_of_scores(own.result, *options_.task) : std::vector<double>(),
                .stop_votes = wanted.stop ? 1 : 0,
                .batch = batch.number};
-  for (const comm::ReplicaShare& share : shares_run(own.result, micro_batches)) {
+  for (const comm::ReplicaShare& share : shares_run(own.result, micro_batches, *options_.task)) {
     own.samples.push_back(share.samples);
     own.local.samples += share.samples;
     own.local.targets += share.targets;
@@ -145,7 +148,7 @@ comm::StepOutcome TrainStep::sum_gradients(const Contributed& own, std::int64_t 
   return outcome;
 }
 
-StepStats TrainStep::stats_of(const Contributed& own, const comm::StepOutcome& outcome, bool count_correct) {
+StepStats TrainStep::stats_of(const Contributed& own, const comm::StepOutcome& outcome, bool counts_scores) {
   const comm::Contribution& total = outcome.total;
   StepStats stats{.loss = total.loss_sum / at_least_1(total.targets),
                   .samples = total.samples,
@@ -153,16 +156,15 @@ StepStats TrainStep::stats_of(const Contributed& own, const comm::StepOutcome& o
                   .stop = total.stop_votes > 0,
                   .skipped = outcome.update == comm::Update::kSkipped,
                   .flops = flops_of_all(own.result.flops, own.local.samples, total.samples)};
-  if (count_correct)
-    stats.correct =
-        EvalCounts{.loss_sum = total.loss_sum, .top1 = total.top1, .top5 = total.top5, .targets = total.targets};
+  if (counts_scores)
+    stats.scores = ScoreSums{.loss_sum = total.loss_sum, .targets = total.targets, .sums = total.scores};
   return stats;
 }
 
 TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::int64_t step, int chunks,
                                                   const StepRequest& wanted) {
   // The number of targets in other processes is known only when the gradients are summed.
-  const double scaled_by = at_least_1(is_alone() ? nn::count_targets(batch.local.targets) : batch.global_samples);
+  const double scaled_by = at_least_1(is_alone() ? options_.task->count_targets(batch.local.targets) : batch.global_samples);
   const comm::StepStart start{.step = step,
                               .lr = wanted.lr,
                               .is_trial = wanted.is_trial,
@@ -180,7 +182,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   }
   composition_.executor->recorder().add_buckets(outcome.buckets, outcome.late);
 
-  Gradients gradients{.stats = stats_of(own, outcome, wanted.count_correct),
+  Gradients gradients{.stats = stats_of(own, outcome, wanted.counts_scores),
                       .divisor = outcome.divisor * at_least_1(outcome.total.targets) / scaled_by,
                       .update = outcome.update,
                       .weights_replaced = outcome.weights_replaced,
@@ -353,12 +355,14 @@ EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::
   std::vector<at::Tensor> logits_of_passes;
   for (const pipeline::MicroBatch& part : split(batch, evaluation_passes(batch.samples()))) {
     auto request = request_for(part, schedule, chunks);
-    request.score = nn::count_correct;
+    request.score = counter();
     request.keep_logits = logits != nullptr;
     request.less_memory = pipeline::kLessEvaluationMemory;
+    const MicroBatches micro_batches = request.micro_batches;
     const pipeline::PassResult result = composition_.executor->run(std::move(request));
-    local.counts += sum_of_counts(result);
-    local.counts.loss_sum += sum_of_losses(result);
+    local.scores += {.loss_sum = sum_of_losses(result), .sums = sum_of_scores(result, *options_.task)};
+    for (const comm::ReplicaShare& share : shares_run(result, micro_batches, *options_.task))
+      local.scores.targets += share.targets;
     if (at::Tensor own = logits_in_order(result); own.defined()) logits_of_passes.push_back(std::move(own));
   }
   if (logits != nullptr) *logits = logits_of_passes.empty() ? at::Tensor() : at::cat(logits_of_passes);
@@ -367,17 +371,16 @@ EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::
 
 EvalStats TrainStep::over_processes(const EvalStats& local) const {
   if (is_alone()) return local;
-  const auto as_double = [](auto number) { return static_cast<double>(number); };
-  const EvalCounts& counts = local.counts;
-  const at::Tensor sums = at::tensor({counts.loss_sum, as_double(counts.top1), as_double(counts.top5),
-                                      as_double(counts.targets), as_double(local.stop)},
-                                     at::TensorOptions().dtype(at::kDouble));
+  const ScoreSums& own = local.scores;
+  std::vector<double> numbers{own.loss_sum, static_cast<double>(own.targets), local.stop ? 1.0 : 0.0};
+  numbers.insert(numbers.end(), own.sums.begin(), own.sums.end());
+  const at::Tensor sums = at::tensor(numbers, at::kDouble);
   composition_.sync->sum(sums);
-  return {.counts = {.loss_sum = sums[0].item<double>(),
-                     .top1 = sums[1].item<std::int64_t>(),
-                     .top5 = sums[2].item<std::int64_t>(),
-                     .targets = sums[3].item<std::int64_t>()},
-          .stop = sums[4].item<double>() > 0};
+  const auto* all = sums.const_data_ptr<double>();
+  return {.scores = {.loss_sum = all[0],
+                     .targets = static_cast<std::int64_t>(all[1]),
+                     .sums = {all + 3, all + sums.numel()}},
+          .stop = all[2] > 0};
 }
 
 }  // namespace sluice::engine

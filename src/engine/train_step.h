@@ -11,17 +11,19 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/step_stats.h"
 #include "engine/compose.h"
 #include "engine/gradient_sums.h"
 #include "engine/step_graphs.h"
 #include "nn/layer.h"
-#include "nn/loss.h"
 #include "pipeline/failure.h"
 #include "pipeline/micro_batch.h"
+#include "task/task.h"
 
 namespace sluice::engine {
 
 struct TrainStepOptions {
+  task::TaskPtr task = task::make_classification();
   std::uint64_t seed = 0;
   nn::Numerics numerics = {};
   // Gradients are scaled to at most this norm over all parameters; 0: no clipping.
@@ -50,7 +52,7 @@ struct StepBatch {
 };
 
 struct StepRequest {
-  bool count_correct = false;  // the same in every process
+  bool counts_scores = false;  // the same in every process
   bool keep_logits = false;
   bool stop = false;        // this process wants the run to stop after the step
   bool take_norms = false;  // for the gradient noise scale (noise_norms.h); the same in every process
@@ -61,7 +63,7 @@ struct StepRequest {
 };
 
 struct EvalStats {
-  EvalCounts counts;
+  ScoreSums scores;
   bool stop = false;
 };
 
@@ -73,6 +75,7 @@ class TrainStep {
     if (options_.make_graphs) graphs_.emplace(options_.make_graphs);
   }
 
+  [[nodiscard]] const task::Task& task() const { return *options_.task; }
   [[nodiscard]] bool is_alone() const { return composition_.processes() == 1; }
 
   // `step`: number of the optimizer step, from 0. Every process runs the same steps.
@@ -82,7 +85,7 @@ class TrainStep {
   // divided by `divisor`. Running statistics take the batch in. Weights do not change, unless the sync replaces them.
   struct Gradients {
     StepStats stats;
-    // This process's logits if kept: [n, classes] on the CPU, in the order of the batch.
+    // The first output of the model for this process's samples, if kept: on the CPU, in the order of the batch.
     at::Tensor logits;
     double divisor = 1;
     comm::Update update = comm::Update::kLocal;  // the sync's decision
@@ -112,6 +115,7 @@ class TrainStep {
   [[nodiscard]] int evaluation_passes(std::int64_t samples) const;
   [[nodiscard]] pipeline::PassRequest request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
                                                   int chunks) const;
+  [[nodiscard]] pipeline::ScoreFunction counter() const;
   [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once
   [[nodiscard]] pipeline::PassResult run_training_pass(pipeline::PassRequest request, int chunks);
   struct Contributed;
@@ -120,7 +124,7 @@ class TrainStep {
   Contributed contribute(const StepBatch& batch, std::int64_t step, int chunks, double gradient_scale,
                          const StepRequest& wanted);
   comm::StepOutcome sum_gradients(const Contributed& own, std::int64_t step);
-  [[nodiscard]] static StepStats stats_of(const Contributed& own, const comm::StepOutcome& outcome, bool count_correct);
+  [[nodiscard]] static StepStats stats_of(const Contributed& own, const comm::StepOutcome& outcome, bool counts_scores);
   [[nodiscard]] std::vector<std::vector<optim::BufferPart>> plan_update() const;  // [replica][stage]
   void exchange_average();
   // Copies replica 0's weights to the copies of tied parameters and to replicas with weights of their own.

@@ -10,7 +10,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/ids.h"
-#include "nn/loss.h"
 
 namespace sluice::measure {
 namespace {
@@ -67,7 +66,6 @@ LayerBench::LayerBench(const Workload& workload)
       guard_(stream_),
       model_(models::make_model(workload.model)),
       parameters_(model_.layers, ParamId{0}, device::torch_device(workload.device), nullptr),
-      loss_(nn::cross_entropy_sum(workload.numerics.label_smoothing)),
       transformed_(model_.layers.size()) {
   context_.training = true;
   context_.is_measurement = true;
@@ -141,7 +139,7 @@ at::Tensor LayerBench::output_gradient(const Around& around, bool repeatable) co
   const std::size_t last = runs_.size() - 1;
   const at::Tensor output = runs_.back().output.detach().requires_grad_(true);
   at::Tensor sum;
-  around(Part::kLoss, last, [&] { sum = loss_(output, targets_); });
+  around(Part::kLoss, last, [&] { sum = workload_.task->loss({output}, {targets_}); });
   around(Part::kLossBackward, last, [&] {
     if (!repeatable) return torch::autograd::backward({std::exchange(sum, {})}, {});
     forget_gradient(output);

@@ -16,7 +16,6 @@
 #include "device/stream.h"
 #include "measure/workload.h"
 #include "models/model.h"
-#include "nn/loss.h"
 #include "nn/replica_sum.h"
 #include "nn/transformed_weights.h"
 #include "nn/weight_queue.h"
@@ -72,7 +71,6 @@ class LayerBench {
   device::StreamGuard guard_;
   models::Model model_;
   pipeline::FlatParameters parameters_;
-  nn::LossFunction loss_;
   std::unique_ptr<nn::ReplicaSum> replicas_;
   nn::ForwardContext context_;
   std::vector<nn::TransformedWeights> transformed_;

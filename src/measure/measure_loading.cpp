@@ -19,7 +19,7 @@ LoadCost measure_loading(const data::Dataset& set, data::LoaderOptions options) 
   while (of_clock.size() < kMostBatches && (of_clock.empty() || to_s(now_ns() - start) < kSeconds)) {
     const Nanoseconds begin = now_ns(), cpu_begin = thread_time_ns();
     const auto batch = loader.next();
-    const auto samples = static_cast<double>(batch->inputs.size(0));
+    const auto samples = static_cast<double>(batch->samples());
     of_cpu.push_back(to_s(thread_time_ns() - cpu_begin) / samples);
     of_clock.push_back(to_s(now_ns() - begin) / samples);
   }

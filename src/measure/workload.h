@@ -8,11 +8,13 @@
 #include "models/model.h"
 #include "nn/layer.h"
 #include "optim/optimizer.h"
+#include "task/task.h"
 
 namespace sluice::measure {
 
 struct Workload {
   models::ModelOptions model;  // its seed is also the seed of dropout
+  task::TaskPtr task = task::make_classification();
   int layers = 0;
   device::Device device;
   int threads = 1;  // per CPU device

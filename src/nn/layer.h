@@ -1,16 +1,20 @@
-// layer: the smallest unit at which a model can be cut into stages. A model is an ordered list of layers; each maps one
-// tensor to one tensor.
+// layer: the smallest unit at which a model can be cut into stages. A model is an ordered list of layers. What passes
+// between two of them, a border, is a list of tensors: the activations, and what later layers need besides (masks,
+// positions). Floating-point tensors carry a gradient; integers and booleans do not. A tensor may be undefined.
 // Threads: one thread at a time runs a layer. Several micro-batches may be between forward and backward, so forward
 // stores nothing in the layer except deferred batch-norm sums. Forward never changes its input, which stages share.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 namespace sluice::nn {
+
+using Tensors = std::vector<at::Tensor>;
 
 class BatchNorm2d;
 class ReplicaSum;
@@ -87,7 +91,15 @@ class Layer {
   Layer& operator=(const Layer&) = delete;
 
   [[nodiscard]] const std::string& name() const { return name_; }  // "layer1.0", "vit.encoder.layer.3.mlp"
-  [[nodiscard]] virtual at::Tensor forward(const at::Tensor& input, const ForwardContext& context) = 0;
+  // A layer overrides one of the two. By default it maps the first tensor of a border and passes the others on.
+  [[nodiscard]] virtual at::Tensor forward(const at::Tensor& input, const ForwardContext& context) {
+    return forward_all({input}, context).front();
+  }
+  [[nodiscard]] virtual Tensors forward_all(const Tensors& inputs, const ForwardContext& context) {
+    Tensors outputs = inputs;
+    outputs.front() = forward(inputs.front(), context);
+    return outputs;
+  }
 
   // In a fixed order. The pointers are valid as long as the layer lives.
   [[nodiscard]] virtual std::vector<Parameter*> parameters() { return {}; }

@@ -18,8 +18,6 @@ namespace sluice::pipeline {
 // A part of an action that is one piece of work; a forward on the last stage has two parts.
 enum class ActionPart { kForward, kLoss, kBackward, kWeightGradient };
 
-using Tensors = std::vector<at::Tensor>;
-
 // Values that differ between passes.
 struct PassValues {
   std::int64_t step = 0;
@@ -40,6 +38,10 @@ class ActionRunner {
   [[nodiscard]] virtual Tensors run(const Action& action, ActionPart part, const Tensors& inputs,
                                     const device::GraphWork& work) = 0;
   [[nodiscard]] virtual at::Tensor lasting(const at::Tensor& output) const = 0;
+  [[nodiscard]] Tensors all_lasting(Tensors outputs) const {
+    for (at::Tensor& output : outputs) output = lasting(output);
+    return outputs;
+  }
 
   // Gradients are reported either within the work that completes them or after it: within() is what the work calls, and
   // report_after() follows the work.

@@ -20,17 +20,18 @@ class FeatureSource {
 
   // Cached features of some samples, and the inputs of the others.
   struct Found {
-    // [samples, feature...] on the CPU with the cached rows filled in; undefined: no row is cached.
-    at::Tensor rows;
+    // [samples, feature...] each, on the CPU with the cached rows filled in; empty: no row is cached.
+    Tensors rows;
     std::vector<std::int64_t> missing;  // samples that are not cached, ascending
-    // [missing, ...], inputs of the missing samples on the CPU; undefined if no sample is missing.
-    at::Tensor inputs;
+    // [missing, ...] each, inputs of the missing samples on the CPU; empty if no sample is missing.
+    Tensors inputs;
     Nanoseconds since = now_ns();  // time of the look-up
   };
   [[nodiscard]] virtual Found find(const MicroBatch& samples) = 0;
 
-  // made: [missing, feature...], on any device. Returns all rows in order, on that device or on the CPU.
-  [[nodiscard]] virtual at::Tensor complete(const MicroBatch& samples, const Found& found, const at::Tensor& made) = 0;
+  // made: [missing, feature...] each, on any device. Returns all rows in order, on that device or on the CPU.
+  [[nodiscard]] virtual Tensors complete(const MicroBatch& samples, const Found& found,
+                                         const FrozenPrefix::Features& made) = 0;
 
   // Sets the frozen layers; null: none. Drops rows of other weights; runs kept rows through added layers.
   virtual void follow(const FrozenPrefix* prefix) = 0;

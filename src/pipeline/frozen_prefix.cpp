@@ -26,12 +26,19 @@ FrozenPrefix::FrozenPrefix(LayerList layers, c10::Device device, nn::Numerics nu
       numerics_(numerics),
       parameters_(std::make_unique<FlatParameters>(layers_, ParamId{0}, device, nullptr)) {}
 
-at::Tensor FrozenPrefix::forward(const at::Tensor& inputs, nn::TransformedWeights* transformed, int from) const {
+FrozenPrefix::Features FrozenPrefix::forward(const nn::Tensors& inputs, nn::TransformedWeights* transformed,
+                                             int from) const {
   const at::NoGradGuard no_grad;
   const nn::ForwardContext context{
       .numerics = numerics_, .update_statistics = false, .transformed_weights = transformed};
-  at::Tensor features = inputs;
-  for (std::size_t i = from; i < layers_.size(); ++i) features = layers_[i]->forward(features, context);
+  Features features{.tensors = inputs};
+  for (std::size_t i = from; i < layers_.size(); ++i)
+    features.tensors = layers_[i]->forward_all(features.tensors, context);
+  for (const at::Tensor& tensor : features.tensors) {
+    const auto same = [&](const at::Tensor& input) { return input.is_same(tensor); };
+    const auto found = std::ranges::find_if(inputs, same);
+    features.sources.push_back(found == inputs.end() ? kMade : static_cast<int>(found - inputs.begin()));
+  }
   return features;
 }
 

@@ -23,8 +23,13 @@ class FrozenPrefix {
   // Its parameters require no gradient from here on.
   FrozenPrefix(LayerList layers, c10::Device device, nn::Numerics numerics = {});
 
+  struct Features {
+    nn::Tensors tensors;
+    std::vector<int> sources;  // [tensor]: the input that it is; kMade: the layers have made it
+  };
+  static constexpr int kMade = -1;
   // transformed: the calling thread's cache while the weights do not change, or null. from: the first layer that runs.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& inputs, nn::TransformedWeights* transformed, int from = 0) const;
+  [[nodiscard]] Features forward(const nn::Tensors& inputs, nn::TransformedWeights* transformed, int from = 0) const;
 
   [[nodiscard]] const FlatParameters& parameters() const { return *parameters_; }
   [[nodiscard]] const LayerList& layers() const { return layers_; }

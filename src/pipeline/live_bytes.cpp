@@ -56,20 +56,23 @@ std::uint64_t LiveBytes::peak() const {
   return ledger_->peak;
 }
 
-MicroBatchLiveBytes::MicroBatchLiveBytes(const LiveBytes& stage, const at::Tensor& input)
-    : ledger_(stage.ledger_),
-      input_storage_(storage_of(input)),
-      input_data_(input.const_data_ptr()),
-      input_bytes_(input.nbytes()) {}
+MicroBatchLiveBytes::MicroBatchLiveBytes(const LiveBytes& stage, const Tensors& inputs) : ledger_(stage.ledger_) {
+  for (const at::Tensor& input : inputs) {
+    if (input.defined()) inputs_.emplace(storage_of(input), Input{input.const_data_ptr(), input.nbytes()});
+  }
+}
 
 LiveBytes::Hold MicroBatchLiveBytes::hold(const at::Tensor& tensor) const {
   if (!tensor.defined()) return nullptr;
   const void* const storage = storage_of(tensor);
-  if (storage == left_out_) return nullptr;
-  if (storage == input_storage_) return LiveBytes::Ledger::hold(ledger_, {storage, input_data_}, input_bytes_);
+  if (left_out_.contains(storage)) return nullptr;
+  if (const auto input = inputs_.find(storage); input != inputs_.end())
+    return LiveBytes::Ledger::hold(ledger_, {storage, input->second.data}, input->second.bytes);
   return LiveBytes::Ledger::hold(ledger_, {storage, nullptr}, tensor.storage().nbytes());
 }
 
-void MicroBatchLiveBytes::leave_out(const at::Tensor& tensor) { left_out_ = storage_of(tensor); }
+void MicroBatchLiveBytes::leave_out(const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) left_out_.insert(storage_of(tensor));
+}
 
 }  // namespace sluice::pipeline

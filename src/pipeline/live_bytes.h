@@ -14,9 +14,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "nn/layer.h"
 #include "pipeline/saved_tensors.h"
 
 namespace sluice::pipeline {
+
+using nn::Tensors;
 
 class LiveBytes {
  public:
@@ -42,19 +45,24 @@ class LiveBytes {
 // The tensors of one micro-batch. Autograd's thread may release its holds after this object is destroyed.
 class MicroBatchLiveBytes final : public SavedTensorSink {
  public:
-  // Counts by its own bytes, because `input` may be part of a larger tensor that the stage does not own.
-  MicroBatchLiveBytes(const LiveBytes& stage, const at::Tensor& input);
+  // Inputs count by their own bytes, because they may be parts of larger tensors that the stage does not own.
+  MicroBatchLiveBytes(const LiveBytes& stage, const Tensors& inputs);
 
   [[nodiscard]] LiveBytes::Hold hold(const at::Tensor& tensor) const;
+  void hold_all(const Tensors& tensors, std::vector<LiveBytes::Hold>& holds) const {
+    for (const at::Tensor& tensor : tensors) holds.push_back(hold(tensor));
+  }
   [[nodiscard]] std::shared_ptr<const void> saved(const at::Tensor& tensor) override { return hold(tensor); }
-  void leave_out(const at::Tensor& tensor);
+  void leave_out(const Tensors& tensors);
 
  private:
   std::shared_ptr<LiveBytes::Ledger> ledger_;
-  const void* input_storage_;
-  const void* input_data_;
-  std::uint64_t input_bytes_;
-  const void* left_out_ = nullptr;
+  struct Input {
+    const void* data;
+    std::uint64_t bytes;
+  };
+  std::map<const void*, Input> inputs_;  // by storage
+  std::set<const void*> left_out_;
 };
 
 }  // namespace sluice::pipeline

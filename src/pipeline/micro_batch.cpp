@@ -20,8 +20,14 @@ at::Tensor numbers_of_pixels(const at::Tensor& bytes, const at::Tensor& scale) {
 }
 
 MicroBatch part_of(const MicroBatch& batch, std::int64_t begin, std::int64_t end) {
-  MicroBatch part{.inputs = batch.inputs.narrow(0, begin, end - begin),
-                  .targets = batch.targets.narrow(0, begin, end - begin),
+  const auto rows = [&](Tensors tensors) {
+    for (at::Tensor& tensor : tensors) {
+      if (tensor.defined()) tensor = tensor.narrow(0, begin, end - begin);
+    }
+    return tensors;
+  };
+  MicroBatch part{.inputs = rows(batch.inputs),
+                  .targets = rows(batch.targets),
                   .sample_ids = batch.sample_ids.narrow(0, begin, end - begin),
                   .view = batch.view,
                   .view_repeats = batch.view_repeats};

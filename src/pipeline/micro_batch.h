@@ -6,22 +6,28 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "nn/layer.h"
+
 namespace sluice::pipeline {
 
+using nn::Tensors;
+
 struct MicroBatch {
-  at::Tensor inputs;      // [n, ...]; a micro-batch with n = 0 is skipped
-  at::Tensor targets;     // [n] int64; [n, T] for tokens
+  // [n, ...] each, in the order in which the first layer and the loss take them. Undefined: an input that this batch
+  // lacks. A micro-batch with n = 0 is skipped.
+  Tensors inputs;
+  Tensors targets;
   at::Tensor sample_ids;  // [n] int64, positions in the data set
   // Augmentation view of all samples: a sample has the same inputs, bit for bit, whenever its view is the same.
   int view = 0;
   bool view_repeats = true;  // the view occurs again later in the run
-  // [i]: the inputs of sample i are NaN, because its features are cached (feature_source.h). Empty: none are missing.
+  // [i]: the first input of sample i is NaN, because its features are cached (feature_source.h). Empty: none are missing.
   std::vector<bool> without_inputs = {};
-  // [3, channels] if the inputs are bytes of images: numbers_of_pixels() converts them on the device. Undefined: layers
-  // take the inputs as they are.
+  // [3, channels] if the first input is bytes of images: numbers_of_pixels() converts them on the device. Undefined:
+  // layers take the inputs as they are.
   at::Tensor pixel_scale = {};
 
-  [[nodiscard]] std::int64_t samples() const { return targets.defined() ? targets.size(0) : 0; }
+  [[nodiscard]] std::int64_t samples() const { return sample_ids.defined() ? sample_ids.size(0) : 0; }
 };
 
 // Sizes differ by at most one, larger ones first; the last ones are 0 if there are fewer samples than parts.

@@ -186,7 +186,7 @@ void Pass::run_actions(DeviceThread& thread) {
   standings_[thread.index].store({static_cast<std::uint32_t>(list.size())}, std::memory_order_relaxed);
 }
 
-at::Tensor Pass::receive(DeviceThread& thread, Channel channel, const Action& action) {
+Tensors Pass::receive(DeviceThread& thread, Channel channel, const Action& action) {
   std::optional<Message> message;
   {
     const StreamSpanScope span(thread.spans, Phase::kReceiveWait, action.stage, action.micro_batch);
@@ -196,14 +196,16 @@ at::Tensor Pass::receive(DeviceThread& thread, Channel channel, const Action& ac
     thread.streams.compute().wait(message->ready);
   }
   const StreamSpanScope span(thread.spans, Phase::kReceive, action.stage, action.micro_batch);
-  const at::Tensor own = device::transfer(message->tensor, message->ready, thread.streams.compute(),
-                                          {.from = message->out, .into = thread.streams.in(channel.border)});
-  thread.keep(message->tensor);
-  thread.keep(own);
-  return own;
+  for (at::Tensor& tensor : message->tensors) {
+    thread.keep(tensor);
+    tensor = device::transfer(tensor, message->ready, thread.streams.compute(),
+                              {.from = message->out, .into = thread.streams.in(channel.border)});
+    thread.keep(tensor);
+  }
+  return std::move(message->tensors);
 }
 
-void Pass::send(DeviceThread& thread, Channel channel, const Action& action, const at::Tensor& tensor) {
+void Pass::send(DeviceThread& thread, Channel channel, const Action& action, Tensors tensors) {
   device::Event ready;
   {
     const StreamSpanScope span(thread.spans, Phase::kSend, action.stage, action.micro_batch);
@@ -211,7 +213,7 @@ void Pass::send(DeviceThread& thread, Channel channel, const Action& action, con
   }
   channel.mailbox.put(
       action.micro_batch,
-      {tensor, ready, thread.streams.out(channel.border)});  // may yield the processor: the receiver wakes
+      {std::move(tensors), ready, thread.streams.out(channel.border)});  // may yield the processor: the receiver wakes
 }
 
 StagePass Pass::pass_of(DeviceThread& thread, const Action& action) {
@@ -228,81 +230,80 @@ StagePass Pass::pass_of(DeviceThread& thread, const Action& action) {
 
 void Pass::forward(DeviceThread& thread, const Action& action) {
   const int at = grid_->stage_index(thread.replica(), action.stage);
-  at::Tensor input;
+  Tensors inputs;
   if (index(action.stage) > 0) {
-    input = receive(thread, {activations_[at], Border::kActivations}, action);
+    inputs = receive(thread, {activations_[at], Border::kActivations}, action);
   } else if (admit(thread.replica(), action.micro_batch)) {
-    input = prefix_shares_.empty() ? load_inputs(thread, action, micro_batch_of(thread.replica(), action.micro_batch))
-                                   : frozen_features(thread, action);
+    inputs = prefix_shares_.empty() ? load_inputs(thread, action, micro_batch_of(thread.replica(), action.micro_batch))
+                                    : frozen_features(thread, action);
   }
-  at::Tensor output;
+  Tensors outputs;
   if (runs(thread.replica(), action.micro_batch)) {
-    output = run_forward(thread, action, std::move(input));
+    outputs = run_forward(thread, action, inputs);
   } else if (request_.context.training) {
     grid_->stage(thread.replica(), action.stage).take_part_in_forward(pass_of(thread, action));
   }
-  if (!is_last(action.stage)) send(thread, {activations_[at + 1], Border::kActivations}, action, output);
+  if (!is_last(action.stage)) send(thread, {activations_[at + 1], Border::kActivations}, action, std::move(outputs));
 }
 
-at::Tensor Pass::run_forward(DeviceThread& thread, const Action& action, at::Tensor input) {
+Tensors Pass::run_forward(DeviceThread& thread, const Action& action, const Tensors& inputs) {
   Stage& stage = grid_->stage(thread.replica(), action.stage);
   const StreamSpanScope span(thread.spans, Phase::kForward, action.stage, action.micro_batch);
   const auto work = [&stage, id = action.micro_batch, pass = pass_of(thread, action)](const Tensors& in) {
-    return Tensors{stage.forward(id, in[0], pass)};
+    return stage.forward(id, in, pass);
   };
-  const at::Tensor output = thread.runner.run(action, ActionPart::kForward, {std::move(input)}, work)[0];
-  if (!is_last(action.stage)) return thread.runner.lasting(output);
-  score_logits(thread, action, output);
-  return output;
+  Tensors outputs = thread.runner.run(action, ActionPart::kForward, inputs, work);
+  if (!is_last(action.stage)) return thread.runner.all_lasting(std::move(outputs));
+  score_outputs(thread, action, outputs);
+  return {};
 }
 
-void Pass::score_logits(DeviceThread& thread, const Action& action, const at::Tensor& logits) {
-  const at::Tensor targets = load(thread, action, micro_batch_of(thread.replica(), action.micro_batch).targets);
+void Pass::score_outputs(DeviceThread& thread, const Action& action, const Tensors& outputs) {
+  const Tensors targets = load(thread, action, micro_batch_of(thread.replica(), action.micro_batch).targets);
   const StreamSpanScope span(thread.spans, Phase::kLoss, action.stage, action.micro_batch);
   MicroBatchResult& result = result_.micro_batches[index(thread.replica())][index(action.micro_batch)];
   {
     const at::NoGradGuard no_grad;
-    if (request_.score) result.score = request_.score(logits, targets);
-    if (request_.keep_logits) result.logits = nn::in_float(thread.runner.lasting(logits));
-    if (!request_.context.training) result.loss = request_.loss(logits, targets);
+    if (request_.score) result.score = request_.score(outputs, targets);
+    if (request_.keep_logits) result.logits = nn::in_float(thread.runner.lasting(outputs.front()));
+    if (!request_.context.training) result.loss = request_.loss(outputs, targets);
   }
-  // Comes last, because recorded work may overwrite the logits.
+  // Comes last, because recorded work may overwrite the outputs.
   if (request_.context.training) result.loss = run_loss(thread, action, targets);
 }
 
-at::Tensor Pass::run_loss(DeviceThread& thread, const Action& action, const at::Tensor& targets) {
+at::Tensor Pass::run_loss(DeviceThread& thread, const Action& action, const Tensors& targets) {
   Stage& stage = grid_->stage(thread.replica(), action.stage);
   const auto work = [&stage, id = action.micro_batch, loss = request_.loss, scale = thread.runner.gradient_scale()](
-                        const Tensors& in) { return Tensors{stage.apply_loss(id, in[0], loss, scale)}; };
-  return thread.runner.lasting(thread.runner.run(action, ActionPart::kLoss, {targets}, work)[0]);
+                        const Tensors& in) { return Tensors{stage.apply_loss(id, in, loss, scale)}; };
+  return thread.runner.lasting(thread.runner.run(action, ActionPart::kLoss, targets, work)[0]);
 }
 
 void Pass::backward(DeviceThread& thread, const Action& action) {
   const int at = grid_->stage_index(thread.replica(), action.stage);
-  at::Tensor output_gradient;
-  if (!is_last(action.stage)) output_gradient = receive(thread, {gradients_[at], Border::kGradients}, action);
+  Tensors gradients;
+  if (!is_last(action.stage)) gradients = receive(thread, {gradients_[at], Border::kGradients}, action);
   Stage& stage = grid_->stage(thread.replica(), action.stage);
-  at::Tensor input_gradient;
+  Tensors input_gradients;
   if (runs(thread.replica(), action.micro_batch)) {
     const StreamSpanScope span(thread.spans, Phase::kBackward, action.stage, action.micro_batch);
-    input_gradient = run_backward(thread, action, std::move(output_gradient));
+    input_gradients = run_backward(thread, action, gradients);
     if (request_.after_gradient) request_.after_gradient(thread.replica(), stage, action);
   } else {
     stage.take_part_in_backward(pass_of(thread, action));
   }
-  if (index(action.stage) > 0) send(thread, {gradients_[at - 1], Border::kGradients}, action, input_gradient);
+  if (index(action.stage) > 0) send(thread, {gradients_[at - 1], Border::kGradients}, action, std::move(input_gradients));
 }
 
-at::Tensor Pass::run_backward(DeviceThread& thread, const Action& action, at::Tensor output_gradient) {
+Tensors Pass::run_backward(DeviceThread& thread, const Action& action, const Tensors& gradients) {
   Stage& stage = grid_->stage(thread.replica(), action.stage);
   const GradientReady reports = reports_of(thread, action);
   const auto work = [&stage, id = action.micro_batch, within = thread.runner.within(reports)](const Tensors& in) {
-    return Tensors{stage.backward(id, in[0], within)};
+    return stage.backward(id, in, within);
   };
-  const Tensors outputs = thread.runner.run(action, ActionPart::kBackward, {std::move(output_gradient)}, work);
-  at::Tensor input_gradient = thread.runner.lasting(outputs[0]);
+  Tensors input_gradients = thread.runner.all_lasting(thread.runner.run(action, ActionPart::kBackward, gradients, work));
   thread.runner.report_after(stage, reports);
-  return input_gradient;
+  return input_gradients;
 }
 
 void Pass::weight_gradient(DeviceThread& thread, const Action& action) {

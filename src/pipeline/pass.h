@@ -35,7 +35,7 @@ class Pass {
 
  private:
   struct Message {
-    at::Tensor tensor;  // undefined for an empty micro-batch
+    Tensors tensors;  // none for an empty micro-batch
     device::Event ready;
     device::Stream out;  // of the sending slot
   };
@@ -44,34 +44,34 @@ class Pass {
 
   void run_prefix(DeviceThread& thread);
   // inputs: of all or some of `samples`, in the loader's format.
-  [[nodiscard]] at::Tensor run_frozen(DeviceThread& thread, const Action& action, const MicroBatch& samples,
-                                      const at::Tensor& inputs);
+  [[nodiscard]] FrozenPrefix::Features run_frozen(DeviceThread& thread, const Action& action, const MicroBatch& samples,
+                                                  const Tensors& inputs);
   // run_frozen() for the inputs whose features are not cached.
-  [[nodiscard]] at::Tensor run_missing_features(DeviceThread& thread, const Action& action, const MicroBatch& samples);
-  [[nodiscard]] at::Tensor frozen_features(DeviceThread& thread, const Action& action);
+  [[nodiscard]] Tensors run_missing_features(DeviceThread& thread, const Action& action, const MicroBatch& samples);
+  [[nodiscard]] Tensors frozen_features(DeviceThread& thread, const Action& action);
   void run_actions(DeviceThread& thread);
   void forward(DeviceThread& thread, const Action& action);
   void backward(DeviceThread& thread, const Action& action);  // B or I
   void weight_gradient(DeviceThread& thread, const Action& action);
   void reduce_gradient(DeviceThread& thread, const Action& action);
-  [[nodiscard]] at::Tensor run_forward(DeviceThread& thread, const Action& action, at::Tensor input);
-  void score_logits(DeviceThread& thread, const Action& action, const at::Tensor& logits);
-  [[nodiscard]] at::Tensor run_loss(DeviceThread& thread, const Action& action, const at::Tensor& targets);
+  [[nodiscard]] Tensors run_forward(DeviceThread& thread, const Action& action, const Tensors& inputs);
+  void score_outputs(DeviceThread& thread, const Action& action, const Tensors& outputs);
+  [[nodiscard]] at::Tensor run_loss(DeviceThread& thread, const Action& action, const Tensors& targets);
   // The next two add to the gradients and report those that the action completes to the sync.
-  [[nodiscard]] at::Tensor run_backward(DeviceThread& thread, const Action& action, at::Tensor output_gradient);
+  [[nodiscard]] Tensors run_backward(DeviceThread& thread, const Action& action, const Tensors& gradients);
   void run_weight_gradient(DeviceThread& thread, const Action& action);
   struct Channel {
     Mailbox<Message>& mailbox;
     Border border;
   };
-  [[nodiscard]] at::Tensor receive(DeviceThread& thread, Channel channel, const Action& action);
-  void send(DeviceThread& thread, Channel channel, const Action& action, const at::Tensor& tensor);
+  [[nodiscard]] Tensors receive(DeviceThread& thread, Channel channel, const Action& action);
+  void send(DeviceThread& thread, Channel channel, const Action& action, Tensors tensors);
   // Copies from the host without conversion; load_inputs() also converts bytes of images to numbers.
-  [[nodiscard]] at::Tensor load(DeviceThread& thread, const Action& action, const at::Tensor& samples);
+  [[nodiscard]] Tensors load(DeviceThread& thread, const Action& action, Tensors tensors);
   [[nodiscard]] at::Tensor sample_ids_of(DeviceThread& thread, MicroBatchId micro_batch);
-  [[nodiscard]] at::Tensor load_inputs(DeviceThread& thread, const Action& action, const MicroBatch& samples);
-  [[nodiscard]] at::Tensor load_numbers(DeviceThread& thread, const Action& action, const at::Tensor& inputs,
-                                        const at::Tensor& pixel_scale);
+  [[nodiscard]] Tensors load_inputs(DeviceThread& thread, const Action& action, const MicroBatch& samples);
+  [[nodiscard]] Tensors load_numbers(DeviceThread& thread, const Action& action, const Tensors& inputs,
+                                     const at::Tensor& pixel_scale);
 
   [[nodiscard]] const MicroBatch& micro_batch_of(ReplicaId replica, MicroBatchId micro_batch) const {
     return request_.micro_batches[index(replica)][index(micro_batch)];

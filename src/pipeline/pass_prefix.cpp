@@ -10,24 +10,27 @@
 namespace sluice::pipeline {
 namespace {
 
-const at::Tensor& inputs_of(const MicroBatch& samples) {
+const Tensors& inputs_of(const MicroBatch& samples) {
   check(std::ranges::find(samples.without_inputs, true) == samples.without_inputs.end(),
         "inputs of all samples in a pass without a feature source");
   return samples.inputs;
 }
 
 at::Tensor from_host(const at::Tensor& tensor, const SlotStreams& streams) {
+  if (!tensor.defined()) return tensor;
   static const device::Stream host = device::Stream::make({});
   return device::transfer(tensor, {}, streams.compute(), {.from = host, .into = streams.load()});
 }
 
 }  // namespace
 
-at::Tensor Pass::load(DeviceThread& thread, const Action& action, const at::Tensor& samples) {
+Tensors Pass::load(DeviceThread& thread, const Action& action, Tensors tensors) {
   const StreamSpanScope span(thread.spans, Phase::kHostToDevice, action.stage, action.micro_batch);
-  const at::Tensor own = from_host(samples, thread.streams);
-  thread.keep(own);
-  return own;
+  for (at::Tensor& tensor : tensors) {
+    tensor = from_host(tensor, thread.streams);
+    thread.keep(tensor);
+  }
+  return tensors;
 }
 
 at::Tensor Pass::sample_ids_of(DeviceThread& thread, MicroBatchId micro_batch) {
@@ -42,17 +45,18 @@ at::Tensor Pass::sample_ids_of(DeviceThread& thread, MicroBatchId micro_batch) {
   return own;
 }
 
-at::Tensor Pass::load_inputs(DeviceThread& thread, const Action& action, const MicroBatch& samples) {
+Tensors Pass::load_inputs(DeviceThread& thread, const Action& action, const MicroBatch& samples) {
   return load_numbers(thread, action, inputs_of(samples), samples.pixel_scale);
 }
 
-at::Tensor Pass::load_numbers(DeviceThread& thread, const Action& action, const at::Tensor& inputs,
-                              const at::Tensor& pixel_scale) {
-  const at::Tensor own = load(thread, action, inputs);
+Tensors Pass::load_numbers(DeviceThread& thread, const Action& action, const Tensors& inputs,
+                           const at::Tensor& pixel_scale) {
+  Tensors own = load(thread, action, inputs);
   if (!pixel_scale.defined()) return own;
-  const at::Tensor own_scale = load(thread, action, pixel_scale);
+  const at::Tensor own_scale = load(thread, action, {pixel_scale}).front();
   const StreamSpanScope span(thread.spans, Phase::kHostToDevice, action.stage, action.micro_batch);
-  return numbers_of_pixels(own, own_scale);
+  own.front() = numbers_of_pixels(own.front(), own_scale);
+  return own;
 }
 
 void Pass::run_prefix(DeviceThread& thread) {
@@ -62,39 +66,39 @@ void Pass::run_prefix(DeviceThread& thread) {
     if (share.device != thread.slot.device) continue;
     const Action action{.op = Op::kForward, .stage = kNoStage, .micro_batch = share.micro_batch};
     const MicroBatch samples = part_of(micro_batch_of(thread.replica(), share.micro_batch), share.begin, share.end);
-    const at::Tensor features = request_.features ? run_missing_features(thread, action, samples)
-                                                  : run_frozen(thread, action, samples, inputs_of(samples));
-    send(thread, {features_[thread.index], Border::kActivations}, action, features);
+    Tensors features = request_.features ? run_missing_features(thread, action, samples)
+                                         : run_frozen(thread, action, samples, inputs_of(samples)).tensors;
+    send(thread, {features_[thread.index], Border::kActivations}, action, std::move(features));
   }
   thread.prefix_weights.clear();
   thread.runs_prefix = false;
 }
 
-at::Tensor Pass::run_frozen(DeviceThread& thread, const Action& action, const MicroBatch& samples,
-                            const at::Tensor& inputs) {
-  const at::Tensor own = load_numbers(thread, action, inputs, samples.pixel_scale);
+FrozenPrefix::Features Pass::run_frozen(DeviceThread& thread, const Action& action, const MicroBatch& samples,
+                                        const Tensors& inputs) {
+  const Tensors own = load_numbers(thread, action, inputs, samples.pixel_scale);
   const StreamSpanScope span(thread.spans, Phase::kForward, kNoStage, action.micro_batch);
   return grid_->prefixes[thread.index]->forward(own, &thread.prefix_weights);
 }
 
-at::Tensor Pass::run_missing_features(DeviceThread& thread, const Action& action, const MicroBatch& samples) {
+Tensors Pass::run_missing_features(DeviceThread& thread, const Action& action, const MicroBatch& samples) {
   FeatureSource::Found found;
   {
     const StreamSpanScope span(thread.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
     found = request_.features->find(samples);
   }
   if (found.missing.empty()) return load(thread, action, found.rows);
-  const at::Tensor made = run_frozen(thread, action, samples, found.inputs);
-  at::Tensor all;
+  const FrozenPrefix::Features made = run_frozen(thread, action, samples, found.inputs);
+  Tensors all;
   {
     const StreamSpanScope span(thread.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
     all = request_.features->complete(samples, found, made);
   }
-  return load(thread, action, all);
+  return load(thread, action, std::move(all));
 }
 
-at::Tensor Pass::frozen_features(DeviceThread& thread, const Action& action) {
-  std::vector<at::Tensor> parts;
+Tensors Pass::frozen_features(DeviceThread& thread, const Action& action) {
+  std::vector<Tensors> parts;
   for (const PrefixShare& share : prefix_shares_[index(thread.replica())]) {
     if (share.micro_batch != action.micro_batch) continue;
     auto& mailbox = features_[grid_->slot(thread.replica(), share.device)];
@@ -102,7 +106,14 @@ at::Tensor Pass::frozen_features(DeviceThread& thread, const Action& action) {
   }
   if (parts.size() == 1) return parts.front();
   const StreamSpanScope span(thread.spans, Phase::kReceive, action.stage, action.micro_batch);
-  return at::cat(parts);
+  Tensors all = parts.front();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].defined()) continue;
+    Tensors own;
+    for (const Tensors& part : parts) own.push_back(part[i]);
+    all[i] = at::cat(own);
+  }
+  return all;
 }
 
 }  // namespace sluice::pipeline

@@ -19,7 +19,7 @@
 
 namespace sluice::pipeline {
 
-using ScoreFunction = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& targets)>;
+using ScoreFunction = std::function<at::Tensor(const Tensors& outputs, const Tensors& targets)>;
 
 // Called in the stage's thread after each B, I or W, on the stream that wrote the gradient.
 using AfterGradient = std::function<void(ReplicaId, const Stage&, const Action&)>;
@@ -28,7 +28,7 @@ struct PassRequest {
   Schedule schedule;
   std::vector<std::vector<MicroBatch>> micro_batches;  // [replica][micro-batch]; equally many in each replica
   nn::ForwardContext context;                          // its sample_ids come from the micro-batches
-  nn::LossFunction loss;
+  LossFunction loss;
   ScoreFunction score;                           // may be null
   bool draws_failures = true;                    // logs the schedule with the failed action
   std::string less_memory{kLessTrainingMemory};  // advice for out of memory
@@ -50,7 +50,7 @@ struct MicroBatchResult {
   bool has_run = false;  // it has samples and the sync has admitted it
   at::Tensor loss;       // scalar, summed over the micro-batch
   at::Tensor score;      // if PassRequest::score is set
-  at::Tensor logits;     // [n, classes], if PassRequest::keep_logits
+  at::Tensor logits;     // the first output, if PassRequest::keep_logits
 };
 struct PassResult {
   std::vector<std::vector<MicroBatchResult>> micro_batches;  // [replica][micro-batch]

@@ -38,14 +38,50 @@ class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
   std::shared_ptr<const GradientReady> on_ready_;
 };
 
-// torch::autograd::backward() without the output itself, of which only the position in the graph is kept.
-void run_backward(const torch::autograd::Edge& root, const at::Tensor& gradient) {
-  torch::autograd::Engine::get_default_engine().execute({root}, {gradient}, /*keep_graph=*/false,
-                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
+bool carries_gradient(const at::Tensor& tensor) { return tensor.defined() && tensor.is_floating_point(); }
+
+// Without their graph; those that carry a gradient are leaves of a new one, if it is needed.
+Tensors leaves_of(Tensors tensors, bool need_gradients) {
+  for (at::Tensor& tensor : tensors) {
+    if (carries_gradient(tensor)) tensor = tensor.detach().requires_grad_(need_gradients);
+  }
+  return tensors;
 }
 
-// Takes the gradient out of a leaf. The leaf must not keep it, because a deferred weight gradient may hold that leaf.
-at::Tensor take_gradient(const at::Tensor& leaf) { return std::exchange(leaf.mutable_grad(), at::Tensor()); }
+// Takes the gradients out of leaves. A leaf must not keep its own, because a deferred weight gradient may hold that leaf.
+Tensors take_gradients(const Tensors& leaves) {
+  Tensors gradients;
+  for (const at::Tensor& leaf : leaves) {
+    const bool has_one = carries_gradient(leaf) && leaf.requires_grad();
+    gradients.push_back(has_one ? std::exchange(leaf.mutable_grad(), at::Tensor()) : at::Tensor());
+  }
+  return gradients;
+}
+
+// The positions of tensors in their graph, invalid for one without a graph.
+std::vector<torch::autograd::Edge> roots_of(const Tensors& outputs) {
+  std::vector<torch::autograd::Edge> roots;
+  for (const at::Tensor& output : outputs) {
+    const bool has_graph = output.defined() && output.requires_grad();
+    roots.push_back(has_graph ? torch::autograd::impl::gradient_edge(output) : torch::autograd::Edge());
+  }
+  return roots;
+}
+
+// torch::autograd::backward() without the outputs themselves, of which only the positions in the graph are kept.
+void run_backward(const std::vector<torch::autograd::Edge>& roots, const Tensors& gradients) {
+  check(roots.size() == gradients.size(), "a gradient, possibly undefined, for every tensor of a border");
+  torch::autograd::edge_list used;
+  torch::autograd::variable_list their;
+  for (std::size_t i = 0; i < roots.size(); ++i) {
+    if (!roots[i].is_valid() || !gradients[i].defined()) continue;
+    used.push_back(roots[i]);
+    their.push_back(gradients[i]);
+  }
+  if (used.empty()) return;
+  torch::autograd::Engine::get_default_engine().execute(used, their, /*keep_graph=*/false, /*create_graph=*/false,
+                                                        /*accumulate_grad=*/true);
+}
 
 void report(const FlatParameters& parameters, const GradientReady& on_ready, const auto& picks) {
   for (std::size_t i = 0; i < parameters.entries().size(); ++i) {
@@ -101,59 +137,58 @@ std::string Stage::work_on(const MicroBatch& samples) const {
     const std::string first = layers_.front()->name();
     return layers_.size() == 1 ? first : concat(first, " .. ", layers_.back()->name());
   };
-  const std::string shape = samples.inputs.defined() ? concat(" with samples ", samples.inputs.sizes()) : "";
+  const std::string shape = samples.inputs.empty() ? "" : concat(" with samples ", samples.inputs.front().sizes());
   return concat(work_.what, " of ", name_of_layers(), shape);
 }
 
-at::Tensor Stage::run_layer(std::size_t layer, const at::Tensor& input, const nn::ForwardContext& context,
-                            ActionMarks* marks) {
+Tensors Stage::run_layer(std::size_t layer, const Tensors& inputs, const nn::ForwardContext& context,
+                         ActionMarks* marks) {
   work_.layer = layers_[layer].get();
   const LayerMark mark(marks, work_.layer->name());
-  return layers_[layer]->forward(input, context);
+  return layers_[layer]->forward_all(inputs, context);
 }
 
-at::Tensor Stage::forward(MicroBatchId micro_batch, const at::Tensor& input, const StagePass& pass) {
+Tensors Stage::forward(MicroBatchId micro_batch, const Tensors& inputs, const StagePass& pass) {
   work_ = {.what = "forward"};
   InFlight state{.pass = pass};
   if (pass.keeps_transformed) state.pass.context.transformed_weights = &transformed_weights_;
   if (!pass.context.training) {
     const at::NoGradGuard no_grad;
-    at::Tensor output = input;
+    Tensors outputs = inputs;
     for (std::size_t i = 0; i < layers_.size(); ++i)
-      output = run_layer(i, output, state.pass.context, state.pass.marks);
+      outputs = run_layer(i, outputs, state.pass.context, state.pass.marks);
     work_ = {};
-    return output;
+    return outputs;
   }
   if (pass.splits_backward) {
     state.queue = std::make_unique<nn::WeightGradQueue>();
     state.pass.context.weight_queue = state.queue.get();
   }
-  if (live_bytes_) state.live = std::make_unique<MicroBatchLiveBytes>(*live_bytes_, input);
-  const at::Tensor output =
-      options_.recompute ? forward_keeping_inputs(input, state) : forward_keeping_graph(input, state);
+  if (live_bytes_) state.live = std::make_unique<MicroBatchLiveBytes>(*live_bytes_, inputs);
+  Tensors outputs = options_.recompute ? forward_keeping_inputs(inputs, state) : forward_keeping_graph(inputs, state);
   if (live_bytes_) live_bytes_->end_action();
   const bool is_new = in_flight_.emplace(index(micro_batch), std::move(state)).second;
   check(is_new, concat("one forward of micro-batch ", index(micro_batch)));
   work_ = {};
-  return output;
+  return outputs;
 }
 
-at::Tensor Stage::forward_keeping_graph(const at::Tensor& input, InFlight& state) {
+Tensors Stage::forward_keeping_graph(const Tensors& inputs, InFlight& state) {
   const at::AutoGradMode with_graph(true);
   const SavedTensorWatch watch(state.live.get());
-  const at::Tensor leaf = input.detach().requires_grad_(state.pass.needs_input_gradient);
+  Tensors outputs = leaves_of(inputs, state.pass.needs_input_gradient);
   if (state.pass.needs_input_gradient) {
-    state.input = leaf;
-    if (state.live) state.holds.push_back(state.live->hold(leaf));
+    state.leaves = outputs;
+    if (state.live) state.live->hold_all(state.leaves, state.holds);
   }
-  at::Tensor output = leaf;
-  for (std::size_t i = 0; i < layers_.size(); ++i) output = run_layer(i, output, state.pass.context, state.pass.marks);
+  for (std::size_t i = 0; i < layers_.size(); ++i)
+    outputs = run_layer(i, outputs, state.pass.context, state.pass.marks);
   if (state.pass.has_loss) {
-    state.logits = output;
-  } else if (output.requires_grad()) {
-    state.root = torch::autograd::impl::gradient_edge(output);
+    state.outputs = outputs;
+  } else {
+    state.roots = roots_of(outputs);
   }
-  return output.detach();
+  return leaves_of(std::move(outputs), /*need_gradients=*/false);
 }
 
 bool Stage::is_trained() const { return std::ranges::any_of(layers_, layer_is_trained); }
@@ -163,47 +198,47 @@ std::size_t Stage::first_trained_layer(const StagePass& pass) const {
   return static_cast<std::size_t>(std::ranges::find_if(layers_, layer_is_trained) - layers_.begin());
 }
 
-at::Tensor Stage::forward_keeping_inputs(const at::Tensor& input, InFlight& state) {
+Tensors Stage::forward_keeping_inputs(const Tensors& inputs, InFlight& state) {
   const at::NoGradGuard no_grad;
   const nn::UncountedFlops first_time;  // backward() counts these FLOPs, like a stage that keeps the graph
   const std::size_t first = first_trained_layer(state.pass);
-  at::Tensor output = input;
+  Tensors outputs = inputs;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    state.inputs.push_back(i < first ? at::Tensor() : output);
-    if (state.live) state.holds.push_back(state.live->hold(state.inputs.back()));
-    output = run_layer(i, output, state.pass.context, state.pass.marks);
+    state.inputs.push_back(i < first ? Tensors() : outputs);
+    if (state.live) state.live->hold_all(state.inputs.back(), state.holds);
+    outputs = run_layer(i, outputs, state.pass.context, state.pass.marks);
   }
-  if (state.pass.has_loss) state.logits = output;
-  return output;
+  if (state.pass.has_loss) state.outputs = outputs;
+  return outputs;
 }
 
-at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const nn::LossFunction& loss,
+at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const Tensors& targets, const LossFunction& loss,
                              const GradientScale& gradient_scale) {
   const at::AutoGradMode with_graph(true);
   work_ = {.what = "loss", .layer = layers_.back().get()};
   InFlight& state = in_flight_.at(index(micro_batch));
-  const at::Tensor logits = std::exchange(state.logits, {});
+  const Tensors outputs = std::exchange(state.outputs, {});
   if (options_.recompute) {
-    const at::Tensor leaf = logits.detach().requires_grad_();
-    const at::Tensor sum = loss(leaf, targets);
+    const Tensors leaves = leaves_of(outputs, /*need_gradients=*/true);
+    const at::Tensor sum = loss(leaves, targets);
     torch::autograd::backward({sum}, {gradient_scale.like(sum)});
-    state.root_gradient = take_gradient(leaf);
-    if (state.live) state.holds.push_back(state.live->hold(state.root_gradient));
+    state.root_gradients = take_gradients(leaves);
+    if (state.live) state.live->hold_all(state.root_gradients, state.holds);
     if (live_bytes_) live_bytes_->end_action();
     work_ = {};
     return sum.detach();
   }
   if (state.live) state.live->leave_out(targets);
   const SavedTensorWatch watch(state.live.get());
-  const at::Tensor sum = loss(logits, targets);
-  if (sum.requires_grad()) state.root = torch::autograd::impl::gradient_edge(sum);
-  state.root_gradient = gradient_scale.like(sum);
+  const at::Tensor sum = loss(outputs, targets);
+  state.roots = roots_of({sum});
+  state.root_gradients = {gradient_scale.like(sum)};
   if (live_bytes_) live_bytes_->end_action();
   work_ = {};
   return sum.detach();
 }
 
-at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gradient, const GradientReady& on_ready) {
+Tensors Stage::backward(MicroBatchId micro_batch, const Tensors& gradients, const GradientReady& on_ready) {
   const auto found = in_flight_.find(index(micro_batch));
   check(found != in_flight_.end(), concat("a forward before the backward of micro-batch ", index(micro_batch)));
   InFlight state = std::move(found->second);
@@ -211,10 +246,10 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
   state.holds.clear();  // backward frees the tensors one by one
   work_ = {.what = "backward"};
   *on_ready_ = on_ready;
-  at::Tensor input_gradient;
+  Tensors input_gradients;
   try {
-    input_gradient = options_.recompute ? backward_recomputing(state, output_gradient)
-                                        : backward_through_graph(state, output_gradient);
+    input_gradients =
+        options_.recompute ? backward_recomputing(state, gradients) : backward_through_graph(state, gradients);
   } catch (...) {
     *on_ready_ = nullptr;
     throw;
@@ -231,29 +266,29 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
   state = {};
   if (live_bytes_) live_bytes_->end_action();
   work_ = {};
-  return input_gradient;
+  return input_gradients;
 }
 
-at::Tensor Stage::backward_through_graph(InFlight& state, const at::Tensor& output_gradient) {
-  if (!state.root.is_valid()) return {};  // the stage is not trained
-  run_backward(std::exchange(state.root, {}), output_gradient.defined() ? output_gradient : state.root_gradient);
-  return state.input.defined() ? take_gradient(state.input) : at::Tensor();
+Tensors Stage::backward_through_graph(InFlight& state, const Tensors& gradients) {
+  const Tensors& given = gradients.empty() ? state.root_gradients : gradients;
+  if (given.empty()) return {};  // no later stage is trained behind this one
+  run_backward(std::exchange(state.roots, {}), given);
+  return take_gradients(state.leaves);
 }
 
-at::Tensor Stage::backward_recomputing(InFlight& state, at::Tensor gradient) {
-  if (!gradient.defined()) gradient = std::exchange(state.root_gradient, {});
+Tensors Stage::backward_recomputing(InFlight& state, Tensors gradients) {
+  if (gradients.empty()) gradients = std::exchange(state.root_gradients, {});
   nn::ForwardContext again = state.pass.context;
   again.update_statistics = false;
   const at::AutoGradMode with_graph(true);
   const std::size_t first = first_trained_layer(state.pass);
   for (std::size_t i = layers_.size(); i-- > first;) {
-    const at::Tensor leaf =
-        std::exchange(state.inputs[i], {}).detach().requires_grad_(i > first || state.pass.needs_input_gradient);
-    const at::Tensor output = run_layer(i, leaf, again, state.pass.marks);
-    torch::autograd::backward({output}, {gradient});
-    gradient = take_gradient(leaf);
+    const Tensors leaves =
+        leaves_of(std::exchange(state.inputs[i], {}), i > first || state.pass.needs_input_gradient);
+    run_backward(roots_of(run_layer(i, leaves, again, state.pass.marks)), gradients);
+    gradients = take_gradients(leaves);
   }
-  return state.pass.needs_input_gradient ? gradient : at::Tensor();
+  return state.pass.needs_input_gradient ? gradients : Tensors();
 }
 
 void Stage::take_part_in_forward(const StagePass& pass) const {

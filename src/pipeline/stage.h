@@ -20,7 +20,6 @@
 #include "core/ids.h"
 #include "device/device.h"
 #include "nn/layer.h"
-#include "nn/loss.h"
 #include "nn/transformed_weights.h"
 #include "nn/weight_queue.h"
 #include "pipeline/flat_parameters.h"
@@ -30,6 +29,8 @@
 namespace sluice::pipeline {
 
 using GradientReady = std::function<void(ParamId)>;
+// The sum over a micro-batch's targets, a scalar. outputs: of the last layer.
+using LossFunction = std::function<at::Tensor(const Tensors& outputs, const Tensors& targets)>;
 
 // nn::TransformedWeights::Charge: allocations of this thread on its device count as transformed weights.
 [[nodiscard]] std::shared_ptr<void> charge_transformed_weights();
@@ -70,16 +71,15 @@ class Stage {
   [[nodiscard]] FlatParameters& parameters() { return *parameters_; }
   [[nodiscard]] const FlatParameters& parameters() const { return *parameters_; }
 
-  // Returns the output without its graph. In training (context.training), keeps what backward() needs.
-  [[nodiscard]] at::Tensor forward(MicroBatchId micro_batch, const at::Tensor& input, const StagePass& pass);
+  // Returns the outputs without their graph. In training (context.training), keeps what backward() needs.
+  [[nodiscard]] Tensors forward(MicroBatchId micro_batch, const Tensors& inputs, const StagePass& pass);
   // For the last stage in training, after forward(). Returns the summed loss (a scalar without graph).
-  [[nodiscard]] at::Tensor apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const nn::LossFunction& loss,
+  [[nodiscard]] at::Tensor apply_loss(MicroBatchId micro_batch, const Tensors& targets, const LossFunction& loss,
                                       const GradientScale& gradient_scale);
-  // Adds to the parameters' gradients. `output_gradient` is undefined on the last stage. Returns the input's gradient,
-  // or an undefined tensor. `on_ready`, if set, is called for each parameter with its share: for a step's last
-  // backward.
-  [[nodiscard]] at::Tensor backward(MicroBatchId micro_batch, const at::Tensor& output_gradient,
-                                    const GradientReady& on_ready);
+  // Adds to the parameters' gradients. `gradients`: of the outputs; empty on the last stage. Returns those of the
+  // inputs. A gradient is undefined if its tensor needs none. `on_ready`, if set, is called for each parameter with its
+  // share: for a step's last backward.
+  [[nodiscard]] Tensors backward(MicroBatchId micro_batch, const Tensors& gradients, const GradientReady& on_ready);
   // For a micro-batch without samples: takes part in exchanges between replicas (synchronised batch-norm).
   void take_part_in_forward(const StagePass& pass) const;
   void take_part_in_backward(const StagePass& pass) const;
@@ -109,11 +109,11 @@ class Stage {
  private:
   struct InFlight {
     StagePass pass;
-    at::Tensor input;                // a leaf if its gradient is needed
-    std::vector<at::Tensor> inputs;  // recomputation: of every layer; undefined before the first trained one
-    at::Tensor logits;               // of the last stage, until the loss
-    torch::autograd::Edge root;      // where backward begins; invalid with recomputation or if no layer is trained
-    at::Tensor root_gradient;        // gradient at the root, on the last stage
+    Tensors leaves;                            // the inputs, if gradients of them are needed
+    std::vector<Tensors> inputs;               // recomputation: of every layer; empty before the first trained one
+    Tensors outputs;                           // of the last stage, until the loss
+    std::vector<torch::autograd::Edge> roots;  // where backward begins; empty with recomputation
+    Tensors root_gradients;                    // on the last stage
     std::unique_ptr<nn::WeightGradQueue> queue;
     std::unique_ptr<MicroBatchLiveBytes> live;  // null unless live bytes are counted
     std::vector<LiveBytes::Hold> holds;         // for the tensors above
@@ -128,15 +128,15 @@ class Stage {
     const nn::Layer* layer = nullptr;  // null: all layers
   };
 
-  [[nodiscard]] at::Tensor run_layer(std::size_t layer, const at::Tensor& input, const nn::ForwardContext& context,
-                                     ActionMarks* marks);
+  [[nodiscard]] Tensors run_layer(std::size_t layer, const Tensors& inputs, const nn::ForwardContext& context,
+                                  ActionMarks* marks);
   void install_gradient_hooks();
   // Layers before this one need no backward.
   [[nodiscard]] std::size_t first_trained_layer(const StagePass& pass) const;
-  [[nodiscard]] at::Tensor forward_keeping_graph(const at::Tensor& input, InFlight& state);
-  [[nodiscard]] at::Tensor forward_keeping_inputs(const at::Tensor& input, InFlight& state);
-  [[nodiscard]] at::Tensor backward_through_graph(InFlight& state, const at::Tensor& output_gradient);
-  [[nodiscard]] at::Tensor backward_recomputing(InFlight& state, at::Tensor gradient);
+  [[nodiscard]] Tensors forward_keeping_graph(const Tensors& inputs, InFlight& state);
+  [[nodiscard]] Tensors forward_keeping_inputs(const Tensors& inputs, InFlight& state);
+  [[nodiscard]] static Tensors backward_through_graph(InFlight& state, const Tensors& gradients);
+  [[nodiscard]] Tensors backward_recomputing(InFlight& state, Tensors gradients);
 
   StageId id_;
   Options options_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "ps/layout.h"
 #include "ps/policy/push_record.h"
@@ -10,9 +11,8 @@ namespace sluice::ps {
 
 // Scores of a step, for the records only.
 struct PushScores {
-  double loss_sum = 0;    // sum over the targets
-  std::int64_t top1 = 0;  // targets predicted correctly, and among the top five; 0 if not counted
-  std::int64_t top5 = 0;
+  double loss_sum = 0;       // over the targets
+  std::vector<double> sums;  // ScoreSums::sums; empty: not counted
 
   friend bool operator==(const PushScores&, const PushScores&) = default;
 };

@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/scores.h"
 
 namespace sluice::ps {
 namespace {
@@ -209,8 +210,7 @@ comm::StepOutcome WorkerSync::finish_step(const comm::Contribution& local) {
   done_.samples += local.samples;
   done_.targets += local.targets;
   done_.loss_sum += local.loss_sum;
-  done_.top1 += local.top1;
-  done_.top5 += local.top5;
+  add_to(done_.scores, local.scores);
   if (!updates_here) push(gradients());
   return outcome;
 }
@@ -231,7 +231,7 @@ void WorkerSync::push(Tensors tensors) {
                           .local_steps = updates_here ? round_.steps : 0,
                           .factor = round_.factor,
                           .payload = options_.payload},
-               .scores = {.loss_sum = done_.loss_sum, .top1 = done_.top1, .top5 = done_.top5},
+               .scores = {.loss_sum = done_.loss_sum, .sums = done_.scores},
                .tensors = std::move(tensors)});
 }
 

@@ -50,18 +50,35 @@ std::string rate_text(double rate, const RunFacts& facts) {
   return concat(fixed(rate, decimals), facts.is_text ? " tokens/s" : " samples/s");
 }
 
-std::string percent_text(const char* name, double percent) { return concat(", ", name, " ", fixed(percent, 2), " %"); }
+std::string score_text(const Score& score, const ScoreSums& sums, const char* of = "") {
+  return concat(", ", of, score.title, " ", fixed(score.of(sums), 2), score.is_percent ? " %" : "");
+}
 
-std::string loss_text(double loss, const RunFacts& facts) {
-  const auto surprise = perplexity(loss, facts);
-  return concat("loss ", fixed(loss, 4), surprise ? concat(", perplexity ", fixed(*surprise, 2)) : "");
+const Score* main_score(const RunFacts& facts, const ScoreSums& sums) {
+  const auto found = std::ranges::find(facts.scores, true, &Score::needs_sums);
+  return found == facts.scores.end() || sums.sums.empty() ? nullptr : &*found;
+}
+
+// With the scores that follow from the loss.
+std::string loss_text(const ScoreSums& sums, const RunFacts& facts) {
+  std::string text = concat("loss ", fixed(sums.loss(), 4));
+  for (const Score& score : facts.scores) {
+    if (!score.needs_sums) text += score_text(score, sums);
+  }
+  return text;
+}
+
+std::string main_score_text(const ScoreSums& sums, const RunFacts& facts, const char* of = "") {
+  const Score* const score = main_score(facts, sums);
+  return score != nullptr ? score_text(*score, sums, of) : "";
 }
 
 std::string validation_text(const EvalRecord& record, const RunFacts& facts) {
-  const EvalCounts& counts = record.counts;
-  return concat("validation ", loss_text(counts.loss(), facts), percent_text("top-1", counts.top1_percent()),
-                percent_text("top-5", counts.top5_percent()),
-                record.averaged ? percent_text("averaged weights top-1", record.averaged->top1_percent()) : "");
+  std::string text = concat("validation ", loss_text(record.scores, facts));
+  for (const Score& score : facts.scores) {
+    if (score.needs_sums && !record.scores.sums.empty()) text += score_text(score, record.scores);
+  }
+  return text + (record.averaged ? main_score_text(*record.averaged, facts, "averaged weights ") : "");
 }
 
 // "epoch 3 of 5". Counts remaining batches, because epochs before a resume may have had another number of them.
@@ -75,10 +92,6 @@ std::string step_text(std::int64_t step, const RunFacts& facts) {
 }
 
 }  // namespace
-
-std::optional<double> perplexity(double loss, const RunFacts& facts) {
-  return facts.has_perplexity ? std::optional(std::exp(loss)) : std::nullopt;
-}
 
 std::string clock_text(double seconds) {
   constexpr double kNoDuration = 1e12;
@@ -146,8 +159,8 @@ std::string epoch_line(const StepSums& sums, const StepRecord& last, const EvalR
   const std::string batches =
       is_whole ? ""
                : concat(" (batches ", sums.first_batch + 1, " to ", sums.last_batch + 1, " of ", last.batches, ")");
-  return concat(epoch_text(last, facts), batches, ": train ", loss_text(sums.loss(), facts),
-                sums.correct.targets > 0 ? percent_text("top-1", sums.correct.top1_percent()) : "",
+  return concat(epoch_text(last, facts), batches, ": train ", loss_text(sums.all_scores(), facts),
+                main_score_text(sums.scores, facts),
                 evaluation != nullptr ? concat("; ", validation_text(*evaluation, facts)) : "", "; ",
                 human_duration(to_s(sums.duration) + (evaluation != nullptr ? evaluation->seconds : 0)));
 }

@@ -11,7 +11,6 @@
 namespace sluice::report {
 
 // exp(loss) if the loss is the plain cross-entropy of tokens; otherwise nothing.
-[[nodiscard]] std::optional<double> perplexity(double loss, const RunFacts& facts);
 
 // "3:12", "1:02:03"; "?" for an invalid duration.
 [[nodiscard]] std::string clock_text(double seconds);

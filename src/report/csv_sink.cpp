@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <span>
 #include <utility>
 
 #include "report/metrics_writer.h"
@@ -11,6 +12,7 @@
 namespace sluice::report {
 namespace {
 
+constexpr const char *kScores = "scores", *kAveragedScores = "ema_scores";  // stand for those of the task
 constexpr std::array kStepColumns{"step",
                                   "epoch",
                                   "batch",
@@ -18,8 +20,7 @@ constexpr std::array kStepColumns{"step",
                                   "loss",
                                   "samples",
                                   "lr",
-                                  "top1",
-                                  "top5",
+                                  kScores,
                                   "gradient_norm",
                                   "step_ms",
                                   "load_ms",
@@ -47,10 +48,24 @@ constexpr std::array kStepColumns{"step",
                                   "frozen_layers",
                                   "noise_scale",
                                   "noise_scale_error"};
-constexpr std::array kEvalColumns{"step",    "epoch",    "loss",     "perplexity", "top1",  "top5",
-                                  "samples", "ema_loss", "ema_top1", "ema_top5",   "eval_s"};
+// "perplexity" is empty for a task without it.
+constexpr std::array kEvalColumns{"step",    "epoch",    "loss",           "perplexity", kScores,
+                                  "samples", "ema_loss", kAveragedScores, "eval_s"};
 constexpr std::array kPushColumns{"step",      "worker", "life",   "sequence", "version", "staleness", "examples",
                                   "compute_s", "idle_s", "send_s", "sleep_s",  "bytes",   "virtual_s"};
+
+CsvColumns with_scores(std::span<const char* const> names, const Scores& scores) {
+  CsvColumns columns;
+  for (const char* name : names) {
+    const bool is_averaged = name == kAveragedScores;
+    if (name != kScores && !is_averaged) columns.emplace_back(name);
+    if (name != kScores && !is_averaged) continue;
+    for (const Score& score : scores) {
+      if (score.needs_sums) columns.push_back((is_averaged ? "ema_" : "") + score.name);
+    }
+  }
+  return columns;
+}
 
 std::string cell_of(const nlohmann::ordered_json& value) {
   if (!value.is_number()) return {};
@@ -81,13 +96,13 @@ std::uint64_t bytes_to_keep(const std::filesystem::path& file, const std::filesy
 
 }  // namespace
 
-CsvColumns step_columns() { return kStepColumns; }
-CsvColumns push_columns() { return kPushColumns; }
-CsvColumns eval_columns() { return kEvalColumns; }
+CsvColumns step_columns(const Scores& scores) { return with_scores(kStepColumns, scores); }
+CsvColumns push_columns() { return {kPushColumns.begin(), kPushColumns.end()}; }
+CsvColumns eval_columns(const Scores& scores) { return with_scores(kEvalColumns, scores); }
 
-std::string csv_heading(CsvColumns columns) {
+std::string csv_heading(const CsvColumns& columns) {
   std::string text;
-  for (const char* column : columns) {
+  for (const std::string& column : columns) {
     if (!text.empty()) text += ',';
     text += column;
   }
@@ -95,10 +110,10 @@ std::string csv_heading(CsvColumns columns) {
   return text;
 }
 
-std::string csv_row(CsvColumns columns, const nlohmann::ordered_json& fields) {
+std::string csv_row(const CsvColumns& columns, const nlohmann::ordered_json& fields) {
   std::string text;
-  for (const char* column : columns) {
-    if (column != columns.front()) text += ',';
+  for (const std::string& column : columns) {
+    if (&column != &columns.front()) text += ',';
     const auto field = fields.find(column);
     if (field != fields.end()) text += cell_of(*field);
   }
@@ -108,19 +123,19 @@ std::string csv_row(CsvColumns columns, const nlohmann::ordered_json& fields) {
 
 CsvTable::CsvTable(const std::filesystem::path& file, const std::filesystem::path& metrics, CsvColumns columns,
                    const char* event)
-    : columns_(columns), file_(file, bytes_to_keep(file, metrics, event, csv_heading(columns))) {
-  if (file_.bytes() == 0) (void)file_.append(csv_heading(columns));
+    : columns_(std::move(columns)), file_(file, bytes_to_keep(file, metrics, event, csv_heading(columns_))) {
+  if (file_.bytes() == 0) (void)file_.append(csv_heading(columns_));
 }
 
-CsvSink::CsvSink(const std::filesystem::path& steps, std::filesystem::path metrics)
-    : metrics_(std::move(metrics)), steps_(steps, metrics_, step_columns()) {
+CsvSink::CsvSink(const std::filesystem::path& steps, std::filesystem::path metrics, const Scores& scores)
+    : metrics_(std::move(metrics)), of_evaluations_(eval_columns(scores)), steps_(steps, metrics_, step_columns(scores)) {
   // Opens an existing evaluations.csv at once, to remove rows that will be repeated.
   if (std::filesystem::exists(evaluations_file())) open_evaluations();
 }
 
 std::filesystem::path CsvSink::evaluations_file() const { return metrics_.parent_path() / "evaluations.csv"; }
 
-void CsvSink::open_evaluations() { evaluations_.emplace(evaluations_file(), metrics_, eval_columns(), "eval"); }
+void CsvSink::open_evaluations() { evaluations_.emplace(evaluations_file(), metrics_, of_evaluations_, "eval"); }
 
 void CsvSink::eval(const EvalRecord&, const nlohmann::ordered_json& fields, bool) {
   if (!evaluations_) open_evaluations();

@@ -5,21 +5,22 @@
 
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
+#include <vector>
 
+#include "core/scores.h"
 #include "report/run_sink.h"
 #include "storage/append_file.h"
 
 namespace sluice::report {
 
-using CsvColumns = std::span<const char* const>;
+using CsvColumns = std::vector<std::string>;
 
-[[nodiscard]] CsvColumns step_columns();
+[[nodiscard]] CsvColumns step_columns(const Scores& scores);
 [[nodiscard]] CsvColumns push_columns();
-[[nodiscard]] CsvColumns eval_columns();
-[[nodiscard]] std::string csv_heading(CsvColumns columns);
-[[nodiscard]] std::string csv_row(CsvColumns columns, const nlohmann::ordered_json& fields);
+[[nodiscard]] CsvColumns eval_columns(const Scores& scores);
+[[nodiscard]] std::string csv_heading(const CsvColumns& columns);
+[[nodiscard]] std::string csv_row(const CsvColumns& columns, const nlohmann::ordered_json& fields);
 
 class CsvTable {
  public:
@@ -39,7 +40,7 @@ class CsvTable {
 class CsvSink final : public RunSink {
  public:
   // steps: path of metrics.csv; the other files are in the same folder.
-  CsvSink(const std::filesystem::path& steps, std::filesystem::path metrics);
+  CsvSink(const std::filesystem::path& steps, std::filesystem::path metrics, const Scores& scores);
 
   void step(const StepReport& report) override { steps_.add(report.fields); }
   void eval(const EvalRecord& record, const nlohmann::ordered_json& fields, bool ends_epoch) override;
@@ -51,6 +52,7 @@ class CsvSink final : public RunSink {
   void open_evaluations();
 
   std::filesystem::path metrics_;
+  CsvColumns of_evaluations_;
   CsvTable steps_;
   std::optional<CsvTable> pushes_, evaluations_;
 };

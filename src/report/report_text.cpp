@@ -196,18 +196,38 @@ Number epoch_of(const Json& evaluation) {
   return epoch ? Number(*epoch + 1) : epoch;
 }
 
+std::string title_of(const std::string& score) {
+  if (score == "top1") return "top-1 %";
+  return score == "top5" ? "top-5 %" : score;
+}
+
+// "top1", or another one that the runs have, so that a column fits all.
+std::string score_to_compare(std::span<const RunReport> runs) {
+  for (const RunReport& run : runs) {
+    if (run.log.evaluations.empty()) continue;
+    std::vector<std::string> names = score_names(run.log.evaluations[2]);
+    std::erase(names, kPerplexity);
+    if (!names.empty()) return names.front();
+  }
+  return "top1";
+}
+
 std::string evaluations_text(const RunLog& log) {
   if (log.evaluations.empty()) return "evaluations: none";
-  std::vector<TextRow> rows{{"evaluation", "step", "epoch", "top-1 %", "top-5 %", "loss", "samples"}};
-  const bool is_text = log.evaluations[2].contains("perplexity");
-  if (is_text) rows.front().emplace_back("perplexity");
+  std::vector<std::string> scores = score_names(log.evaluations[2]);
+  const bool is_text = std::erase(scores, kPerplexity) > 0;
+  std::vector<TextRow> rows{{"evaluation", "step", "epoch"}};
+  for (const std::string& score : scores) rows.front().push_back(title_of(score));
+  for (const char* title : {"loss", "samples"}) rows.front().emplace_back(title);
+  if (is_text) rows.front().emplace_back(kPerplexity);
   constexpr std::array kNames{"first", "best", "last"};
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     const Json& eval = log.evaluations[i];
-    rows.push_back({kNames[i], cell(number_at(eval, "step"), 0), cell(epoch_of(eval), 0),
-                    cell(number_at(eval, "top1"), 2), cell(number_at(eval, "top5"), 2),
-                    cell(number_at(eval, "loss"), 4), cell(number_at(eval, "samples"), 0)});
-    if (is_text) rows.back().push_back(cell(number_at(eval, "perplexity"), 2));
+    TextRow& row = rows.emplace_back(TextRow{kNames[i], cell(number_at(eval, "step"), 0), cell(epoch_of(eval), 0)});
+    for (const std::string& score : scores) row.push_back(cell(number_at(eval, score), 2));
+    row.push_back(cell(number_at(eval, "loss"), 4));
+    row.push_back(cell(number_at(eval, "samples"), 0));
+    if (is_text) row.push_back(cell(number_at(eval, kPerplexity), 2));
   }
   return text_table(rows, std::array{Align::kLeft, Align::kRight});
 }
@@ -279,7 +299,7 @@ std::vector<std::string> names_of(std::span<const RunReport> runs) {
 
 bool has_changed_plan(const RunLog& log) { return log.count("transition") > 0; }
 
-TextRow comparison_row(const std::string& name, const RunLog& log, const Json& run) {
+TextRow comparison_row(const std::string& name, const RunLog& log, const Json& run, const std::string& score) {
   const auto mean = [&](const char* field) { return number_in(log.means, field); };
   const auto whole = [&](const char* field) { return cell(number_at(run, field), 0); };
   const Number exposed = mean("allreduce_exposed_ms"), skew = mean("skew_ms");
@@ -304,7 +324,7 @@ TextRow comparison_row(const std::string& name, const RunLog& log, const Json& r
           cell(mean("load_ms"), 1),
           cell(times(number_at(run, "mfu"), 100), 1),
           cell(times(number_at(child(run, "peak_memory_bytes"), "process"), 1.0 / (1 << 20)), 0),
-          cell(number_at(run, "top1"), 2),
+          cell(number_at(child(run, "scores"), score), 2),
           cell(number_at(run, "loss"), 4),
           cell(log.wall_s(), 1),
           cell(number_at(run, "speedup"), 2)};
@@ -345,13 +365,14 @@ std::string RunReport::text() const {
 std::string comparison(std::span<const RunReport> runs) {
   const Json json = printable_json(json_of(runs));
   const std::vector<std::string> names = names_of(runs);
+  const std::string score = score_to_compare(runs);
   std::vector<TextRow> rows{
       {"run",   "model", "dev",     "procs", "stages", "repl",      "chunks",  "schedule",
        "batch", "steps", "samples", "step",  "busy",   "allreduce", "skew",    "bubble",
-       "load",  "MFU",   "memory",  "top-1", "loss",   "wall",      "speed-up"},
+       "load",  "MFU",   "memory",  score == "top1" ? "top-1" : score, "loss",   "wall",      "speed-up"},
       {"", "", "", "", "", "", "", "", "", "", "/s", "ms", "%", "ms", "ms", "ms", "ms", "%", "MiB", "%", "", "s", ""}};
   for (std::size_t i = 0; i < runs.size(); ++i)
-    rows.push_back(comparison_row(printable(names[i]), runs[i].log, json.at("runs").at(i)));
+    rows.push_back(comparison_row(printable(names[i]), runs[i].log, json.at("runs").at(i), score));
   constexpr Align kLeft = Align::kLeft, kRight = Align::kRight;
   const std::string table =
       text_table(rows, std::array{kLeft, kLeft, kRight, kRight, kRight, kRight, kRight, kLeft, kRight},

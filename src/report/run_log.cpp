@@ -1,5 +1,6 @@
 #include "report/run_log.h"
 
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -13,10 +14,13 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Compares by higher top-1; for texts, or without top-1, by lower loss.
+// Compares by the higher main score; for language models, or without a score, by lower loss.
 bool is_better(const Json& one, const Json& other) {
-  const auto top1 = number_at(one, "top1"), other_top1 = number_at(other, "top1");
-  if (top1 && other_top1 && !one.contains("perplexity")) return *top1 > *other_top1;
+  const std::vector<std::string> scores = score_names(one);
+  if (!scores.empty() && scores.front() != kPerplexity) {
+    const auto main = number_at(one, scores.front()), other_main = number_at(other, scores.front());
+    if (main && other_main) return *main > *other_main;
+  }
   const auto loss = number_at(one, "loss"), other_loss = number_at(other, "loss");
   return loss && other_loss && *loss < *other_loss;
 }
@@ -113,6 +117,15 @@ void require_run_dir(const fs::path& dir) {
 }
 
 }  // namespace
+
+std::vector<std::string> score_names(const Json& evaluation) {
+  static const std::set<std::string, std::less<>> kOther{"event", "time_s", "epoch", "step", "loss", "samples", "eval_s"};
+  std::vector<std::string> names;
+  for (const auto& [name, value] : evaluation.items()) {
+    if (value.is_number() && !kOther.contains(name) && !name.starts_with("ema_")) names.push_back(name);
+  }
+  return names;
+}
 
 std::vector<SlotTimes> slot_times(const Json& breakdown) {
   std::vector<SlotTimes> slots;

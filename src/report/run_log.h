@@ -72,6 +72,10 @@ struct RunLog {
   [[nodiscard]] std::int64_t count(std::string_view event) const;
 };
 
+// Names of the scores of an `eval`, in its order. The first is the main one; kPerplexity first marks a language model.
+inline constexpr const char* kPerplexity = "perplexity";
+[[nodiscard]] std::vector<std::string> score_names(const nlohmann::ordered_json& evaluation);
+
 // also: called with every record as well. Means then cover every n-th step of a very long run (record_lines.h).
 [[nodiscard]] RunLog read_run_log(const std::filesystem::path& run_dir, const TakeRecord& also = {});
 

@@ -72,8 +72,12 @@ void add_evaluations(Json& report, const RunLog& log) {
   Json list = nullptr;
   if (!log.evaluations.empty())
     list = {{"first", log.evaluations[0]}, {"best", log.evaluations[1]}, {"last", log.evaluations[2]}};
-  for (const char* name : {"loss", "top1", "perplexity"})
+  for (const char* name : {"loss", "top1", kPerplexity})
     report[name] = log.evaluations.empty() ? Json(nullptr) : value_at(log.evaluations[2], name);
+  report["scores"] = Json::object();
+  if (!log.evaluations.empty()) {
+    for (const std::string& name : score_names(log.evaluations[2])) report["scores"][name] = log.evaluations[2][name];
+  }
   report["evaluations"] = std::move(list);
 }
 

@@ -34,7 +34,7 @@ struct RunFacts {
   bool chunks_are_measured = false, partition_is_measured = false;
   double peak_flops = 0;        // of one device, per second; 0: unknown
   bool is_text = false;         // targets are tokens
-  bool has_perplexity = false;  // the loss is the plain cross-entropy of tokens
+  Scores scores = {};           // of the task
   bool spans_machines = false;
   bool logs_full_lines = false;
   // True if a step is a parameter-server update: this process then does not measure the workers' compute and traffic.

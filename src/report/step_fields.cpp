@@ -58,18 +58,19 @@ void add_syncs(ordered_json& fields, Nanoseconds duration, const RunFacts& facts
   fields["sync_bytes"] = known(facts.sync_bytes);
 }
 
-void add_correct(ordered_json& fields, const StepStats& stats) {
-  if (!stats.correct) return;
-  fields["top1"] = stats.correct->top1_percent();
-  fields["top5"] = stats.correct->top5_percent();
+void add_counted(ordered_json& fields, const std::optional<ScoreSums>& sums, const RunFacts& facts,
+                 const std::string& prefix = {}) {
+  if (!sums || sums->sums.empty()) return;
+  for (const Score& score : facts.scores) {
+    if (score.needs_sums) fields[prefix + score.name] = score.of(*sums);
+  }
 }
 
-void add_counts(ordered_json& fields, double loss, const EvalCounts& counts, const RunFacts& facts) {
-  fields["loss"] = loss;
-  if (const auto surprise = perplexity(loss, facts)) fields["perplexity"] = *surprise;
-  if (counts.targets == 0) return;
-  fields["top1"] = counts.top1_percent();
-  fields["top5"] = counts.top5_percent();
+void add_scores(ordered_json& fields, const ScoreSums& sums, const RunFacts& facts) {
+  fields["loss"] = sums.loss();
+  for (const Score& score : facts.scores) {
+    if (!score.needs_sums || !sums.sums.empty()) fields[score.name] = score.of(sums);
+  }
 }
 
 void add_noise(ordered_json& fields, const NoiseRecord& noise) {
@@ -120,7 +121,7 @@ ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates*
                       {"batch", record.batch},     {"batches", record.batches},
                       {"loss", record.stats.loss}, {"samples", record.stats.samples},
                       {"lr", record.lr},           {"step_ms", to_ms(record.breakdown.step)}};
-  add_correct(fields, record.stats);
+  add_counted(fields, record.stats.scores, facts);
   add_breakdown(fields, record.breakdown);
   fields["samples_per_s"] = per_second(static_cast<double>(record.stats.samples), record.breakdown.step);
   add_syncs(fields, record.breakdown.step, facts);
@@ -151,7 +152,7 @@ ordered_json worker_step_fields(const WorkerPush& push, std::int64_t number, con
                       {"samples", push.stats.samples},
                       {"step_ms", to_ms(push.breakdown.step)}};
   if (push.lr) fields["lr"] = *push.lr;
-  add_correct(fields, push.stats);
+  add_counted(fields, push.stats.scores, facts);
   add_breakdown(fields, push.breakdown);
   fields["wait_ms"] = to_ms(push.waited);
   fields["sleep_ms"] = to_ms(push.stalled);
@@ -162,7 +163,7 @@ ordered_json worker_step_fields(const WorkerPush& push, std::int64_t number, con
 
 ordered_json epoch_fields(const StepSums& sums, const StepRecord& last, const RunFacts& facts) {
   ordered_json fields{{"epoch", last.epoch}, {"step", last.step}, {"steps", sums.steps}, {"samples", sums.samples}};
-  add_counts(fields, sums.loss(), sums.correct, facts);
+  add_scores(fields, sums.all_scores(), facts);
   fields["train_s"] = to_s(sums.duration);
   fields["peak_memory_bytes"] = peak_memory(facts);
   return fields;
@@ -170,12 +171,11 @@ ordered_json epoch_fields(const StepSums& sums, const StepRecord& last, const Ru
 
 ordered_json eval_fields(const EvalRecord& record, const RunFacts& facts) {
   ordered_json fields{{"epoch", record.epoch}, {"step", record.step}};
-  add_counts(fields, record.counts.loss(), record.counts, facts);
-  fields["samples"] = record.counts.targets;
+  add_scores(fields, record.scores, facts);
+  fields["samples"] = record.scores.targets;
   if (record.averaged) {
     fields["ema_loss"] = record.averaged->loss();
-    fields["ema_top1"] = record.averaged->top1_percent();
-    fields["ema_top5"] = record.averaged->top5_percent();
+    add_counted(fields, record.averaged, facts, "ema_");
   }
   fields["eval_s"] = record.seconds;
   return fields;
@@ -203,7 +203,7 @@ ordered_json summary_fields(const RunTotals& totals, const std::vector<tune::Adv
     fields["checkpoints_s"] = to_s(totals.checkpoints);
   }
   if (totals.noise) fields["noise"] = noise_summary(*totals.noise, totals.noise_cost());
-  if (evaluation) add_counts(fields, evaluation->counts.loss(), evaluation->counts, facts);
+  if (evaluation) add_scores(fields, evaluation->scores, facts);
   return fields;
 }
 

@@ -9,12 +9,19 @@ void StepSums::add(const StepRecord& record) {
   if (!record.stats.skipped) {  // the loss of a skipped step is meaningless
     loss_sum += record.stats.loss * static_cast<double>(record.stats.targets);
     targets += record.stats.targets;
-    if (record.stats.correct) correct += *record.stats.correct;
+    if (record.stats.scores) scores += *record.stats.scores;
   }
   duration += record.breakdown.step;
   if (record.breakdown.slots.empty()) return;
   if (!times) times.emplace();
   profiler::add(*times, record.breakdown.mean());
+}
+
+ScoreSums StepSums::all_scores() const {
+  if (scores.sums.empty()) return {.loss_sum = loss_sum, .targets = targets};
+  ScoreSums all = scores;
+  all.loss_sum = scores.targets == targets ? loss_sum : loss() * static_cast<double>(scores.targets);
+  return all;
 }
 
 }  // namespace sluice::report

@@ -44,8 +44,8 @@ struct TimeLeft {
 struct EvalRecord {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
-  EvalCounts counts;
-  std::optional<EvalCounts> averaged = {};  // with the averaged weights, if kept
+  ScoreSums scores;
+  std::optional<ScoreSums> averaged = {};  // with the averaged weights, if kept
   double seconds = 0;
 };
 
@@ -55,12 +55,14 @@ struct StepSums {
   std::int64_t first_batch = 0, last_batch = 0;
   double loss_sum = 0;  // over targets, each with the same weight
   std::int64_t targets = 0;
-  EvalCounts correct;  // from the steps that counted correct predictions
+  ScoreSums scores;  // from the steps that counted them
   Nanoseconds duration = 0;
   std::optional<profiler::SlotBreakdown> times;  // mean over the slots; nothing if not recorded
 
   void add(const StepRecord& record);
   [[nodiscard]] double loss() const { return loss_sum / static_cast<double>(targets); }
+  // Of the steps that counted them, with the loss over all steps.
+  [[nodiscard]] ScoreSums all_scores() const;
 };
 
 }  // namespace sluice::report

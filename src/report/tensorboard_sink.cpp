@@ -28,8 +28,9 @@ std::optional<double> mean_in(const ordered_json& fields, const char* name) {
 }  // namespace
 
 TensorBoardSink::TensorBoardSink(const std::filesystem::path& folder, const std::filesystem::path& metrics,
-                                 std::optional<std::int64_t> first_step, std::span<const Setting> settings)
-    : events_(folder, first_step) {
+                                 std::optional<std::int64_t> first_step, std::span<const Setting> settings,
+                                 Scores scores)
+    : events_(folder, first_step), scores_(std::move(scores)) {
   if (!settings.empty()) events_.hparams(settings);
   // A repeated evaluation belongs to a step that is not repeated, but TensorBoard drops both, so the step's scalars are
   // written again. The epoch that ends with this step waits for the evaluation and is repeated as well.
@@ -42,10 +43,8 @@ void TensorBoardSink::plan(const RunFacts&, const ordered_json& description, std
 }
 
 void TensorBoardSink::scalars_of_step(std::int64_t step, const ordered_json& fields) {
-  constexpr std::array<std::pair<const char*, const char*>, 8> kTags{{{"loss", "Loss/train"},
+  constexpr std::array<std::pair<const char*, const char*>, 6> kTags{{{"loss", "Loss/train"},
                                                                       {"lr", "lr"},
-                                                                      {"top1", "acc1/train"},
-                                                                      {"top5", "acc5/train"},
                                                                       {"gradient_norm", "gradient_norm"},
                                                                       {"noise_scale", "noise_scale"},
                                                                       {"samples_per_s", "samples_per_s"},
@@ -54,17 +53,26 @@ void TensorBoardSink::scalars_of_step(std::int64_t step, const ordered_json& fie
     const auto field = fields.find(name);
     if (field != fields.end() && field->is_number()) events_.scalar(step, tag, field->get<double>());
   }
+  scores_in(fields, step, "train");
   if (const auto busy = mean_in(fields, "device_busy")) events_.scalar(step, "device_busy", *busy);
 }
 
+void TensorBoardSink::scores_in(const ordered_json& fields, std::int64_t step, const char* what) {
+  for (const Score& score : scores_) {
+    const auto field = fields.find(score.name);
+    if (field != fields.end() && field->is_number())
+      events_.scalar(step, concat(score.tag, "/", what), field->get<double>());
+  }
+}
+
 void TensorBoardSink::scalars_of_epoch(const ordered_json& fields) {
-  constexpr std::array<std::pair<const char*, const char*>, 4> kTags{
-      {{"epoch", "epoch"}, {"loss", "Loss/train_epoch"}, {"top1", "acc1/train_epoch"}, {"top5", "acc5/train_epoch"}}};
+  constexpr std::array<std::pair<const char*, const char*>, 2> kTags{{{"epoch", "epoch"}, {"loss", "Loss/train_epoch"}}};
   const auto step = fields.at("step").get<std::int64_t>();
   for (const auto& [name, tag] : kTags) {
     const auto field = fields.find(name);
     if (field != fields.end() && field->is_number()) events_.scalar(step, tag, field->get<double>());
   }
+  scores_in(fields, step, "train_epoch");
   const auto memory = fields.find("peak_memory_bytes");  // missing in records of earlier versions
   if (memory == fields.end()) return;
   for (const auto& [what, bytes] : memory->items())
@@ -72,12 +80,14 @@ void TensorBoardSink::scalars_of_epoch(const ordered_json& fields) {
 }
 
 void TensorBoardSink::eval(const EvalRecord& record, const ordered_json&, bool) {
-  const auto scalars_of = [&](const EvalCounts& counts, const char* what) {
-    events_.scalar(record.step, concat("Loss/", what), counts.loss());
-    events_.scalar(record.step, concat("acc1/", what), counts.top1_percent());
-    events_.scalar(record.step, concat("acc5/", what), counts.top5_percent());
+  const auto scalars_of = [&](const ScoreSums& sums, const char* what) {
+    events_.scalar(record.step, concat("Loss/", what), sums.loss());
+    for (const Score& score : scores_) {
+      if (!score.needs_sums || !sums.sums.empty())
+        events_.scalar(record.step, concat(score.tag, "/", what), score.of(sums));
+    }
   };
-  scalars_of(record.counts, "val");
+  scalars_of(record.scores, "val");
   if (record.averaged) scalars_of(*record.averaged, "val_ema");
 }
 

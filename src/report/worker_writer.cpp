@@ -42,7 +42,7 @@ void WorkerPush::add(const StepStats& of_step, const profiler::StepBreakdown& st
   stats.targets += of_step.targets;
   if (stats.targets > 0)
     stats.loss = (loss_sum + of_step.loss * static_cast<double>(of_step.targets)) / static_cast<double>(stats.targets);
-  if (of_step.correct) stats.correct = stats.correct.value_or(EvalCounts{}) += *of_step.correct;
+  if (of_step.scores) stats.scores = stats.scores.value_or(ScoreSums{}) += *of_step.scores;
   add_to(stats.flops, of_step.flops);
   breakdown.step += step.step;
   breakdown.dropped += step.dropped;

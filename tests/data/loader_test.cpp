@@ -68,8 +68,8 @@ void expect_same(const std::vector<Batch>& a, const std::vector<Batch>& b) {
     EXPECT_EQ(a[i].epoch, b[i].epoch);
     EXPECT_EQ(a[i].batch, b[i].batch);
     EXPECT_TRUE(at::equal(a[i].sample_ids, b[i].sample_ids)) << i;
-    EXPECT_TRUE(at::equal(a[i].targets, b[i].targets)) << i;
-    EXPECT_TRUE(at::equal(a[i].inputs, b[i].inputs)) << i;
+    EXPECT_TRUE(at::equal(a[i].at("targets"), b[i].at("targets"))) << i;
+    EXPECT_TRUE(at::equal(a[i].at("inputs"), b[i].at("inputs"))) << i;
   }
 }
 
@@ -81,13 +81,13 @@ TEST(Loader, AnEvaluationPassGivesEverySampleOnceInOrder) {
   EXPECT_EQ(loader.batches(), 3);
   EXPECT_EQ(ids_of(batches), sequential_order(10));
   const auto& last = batches.back();
-  EXPECT_EQ(last.inputs.sizes(), (at::IntArrayRef{2, 1, 4, 4}));
-  EXPECT_EQ(last.inputs.scalar_type(), at::kDouble);
+  EXPECT_EQ(last.at("inputs").sizes(), (at::IntArrayRef{2, 1, 4, 4}));
+  EXPECT_EQ(last.at("inputs").scalar_type(), at::kDouble);
   EXPECT_EQ(last.batch, 2);
   EXPECT_EQ(last.batches, 3);
   EXPECT_EQ(last.global_size, 2);
-  EXPECT_EQ(last.targets[1].item<std::int64_t>(), 9);
-  EXPECT_EQ(last.inputs[1][0][0][3].item<double>(), 12.0 / 255.0);
+  EXPECT_EQ(last.at("targets")[1].item<std::int64_t>(), 9);
+  EXPECT_EQ(last.at("inputs")[1][0][0][3].item<double>(), 12.0 / 255.0);
   EXPECT_FALSE(loader.next());
 }
 
@@ -120,7 +120,7 @@ TEST(Loader, AugmentationChangesWithTheEpoch) {
   const NumberedDataset dataset(4);
   Loader loader(dataset, {.batch_size = 4, .shuffle = false, .augment = kAugment});
   const auto batches = take(loader, 2);
-  EXPECT_FALSE(at::equal(batches[0].inputs, batches[1].inputs));
+  EXPECT_FALSE(at::equal(batches[0].at("inputs"), batches[1].at("inputs")));
 }
 
 TEST(Loader, ResumingInTheMiddleContinuesExactly) {
@@ -146,8 +146,8 @@ TEST(Loader, SharesOfProcessesMakeUpTheGlobalBatch) {
   for (const auto& batch : take(alone, 99)) {
     const auto a = first.next();
     const auto b = second.next();
-    EXPECT_EQ(a->global_size, batch.inputs.size(0));
-    EXPECT_TRUE(at::equal(at::cat({a->inputs, b->inputs}), batch.inputs));
+    EXPECT_EQ(a->global_size, batch.at("inputs").size(0));
+    EXPECT_TRUE(at::equal(at::cat({a->at("inputs"), b->at("inputs")}), batch.at("inputs")));
     EXPECT_TRUE(at::equal(at::cat({a->sample_ids, b->sample_ids}), batch.sample_ids));
   }
 }
@@ -251,8 +251,8 @@ std::vector<at::Tensor> inputs_of_epoch(const Dataset& dataset, const LoaderOpti
   Loader loader(dataset, options, {.epoch = epoch, .batch = 0});
   std::vector<at::Tensor> inputs(dataset.size());
   for (const Batch& batch : take(loader, loader.batches())) {
-    for (std::int64_t i = 0; i < batch.inputs.size(0); ++i)
-      inputs[batch.sample_ids[i].item<std::int64_t>()] = batch.inputs[i];
+    for (std::int64_t i = 0; i < batch.at("inputs").size(0); ++i)
+      inputs[batch.sample_ids[i].item<std::int64_t>()] = batch.at("inputs")[i];
   }
   return inputs;
 }
@@ -318,9 +318,9 @@ TEST(Loader, PixelsOfWhatIsKeptAreNotRead) {
   const Batch batch = take(loader, 1).front();
   EXPECT_EQ(batch.without_inputs, (std::vector<bool>{false, false, true, false, false, true}));
   for (std::int64_t i = 0; i < 6; ++i) {
-    EXPECT_EQ(batch.inputs[i].isnan().all().item<bool>(), batch.without_inputs[i]);
-    EXPECT_EQ(batch.inputs[i].isnan().any().item<bool>(), batch.without_inputs[i]);
-    EXPECT_EQ(batch.targets[i].item<std::int64_t>(), i) << "targets are there all the same";
+    EXPECT_EQ(batch.at("inputs")[i].isnan().all().item<bool>(), batch.without_inputs[i]);
+    EXPECT_EQ(batch.at("inputs")[i].isnan().any().item<bool>(), batch.without_inputs[i]);
+    EXPECT_EQ(batch.at("targets")[i].item<std::int64_t>(), i) << "targets are there all the same";
   }
 }
 

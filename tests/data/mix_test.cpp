@@ -102,10 +102,10 @@ TEST(LoaderThatMixes, GivesThePlainBatchMixedWithItselfMovedOnByOne) {
     const Mix mix = draw_mix(options.mix, view_key("mix", options.seed, mixed.epoch, mixed.batch), ImageSize{8, 8});
     (mix.box ? has_cut : has_blended) = true;
     const auto with_last = [](const at::Tensor& all) { return at::cat({all.narrow(0, all.size(0) - 1, 1), all}); };
-    EXPECT_TRUE(at::equal(mixed.inputs, mix_inputs(with_last(whole.inputs), mix)));
-    EXPECT_TRUE(at::equal(mixed.targets, mix_targets(with_last(whole.targets), mix, 10, at::kDouble)));
+    EXPECT_TRUE(at::equal(mixed.at("inputs"), mix_inputs(with_last(whole.at("inputs")), mix)));
+    EXPECT_TRUE(at::equal(mixed.at("targets"), mix_targets(with_last(whole.at("targets")), mix, 10, at::kDouble)));
     EXPECT_TRUE(at::equal(mixed.sample_ids, whole.sample_ids));
-    EXPECT_NEAR(mixed.targets.sum().item<double>(), static_cast<double>(whole.targets.size(0)), 1e-12);
+    EXPECT_NEAR(mixed.at("targets").sum().item<double>(), static_cast<double>(whole.at("targets").size(0)), 1e-12);
   }
   EXPECT_TRUE(has_cut && has_blended);
 }
@@ -126,11 +126,11 @@ TEST(LoaderThatMixes, SharesOfProcessesMakeUpTheWholeBatch) {
       std::vector<at::Tensor> inputs, targets;
       for (const auto& loader : loaders) {
         const Batch batch = *loader->next();
-        inputs.push_back(batch.inputs);
-        targets.push_back(batch.targets);
+        inputs.push_back(batch.at("inputs"));
+        targets.push_back(batch.at("targets"));
       }
-      EXPECT_TRUE(at::equal(at::cat(inputs), all.inputs)) << parts << " parts, batch " << i;
-      EXPECT_TRUE(at::equal(at::cat(targets), all.targets));
+      EXPECT_TRUE(at::equal(at::cat(inputs), all.at("inputs"))) << parts << " parts, batch " << i;
+      EXPECT_TRUE(at::equal(at::cat(targets), all.at("targets")));
     }
   }
 }

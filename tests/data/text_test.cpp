@@ -106,16 +106,16 @@ TEST(TokenLoader, GivesTargetsOnePositionFurtherOnWhateverTheThreads) {
     Loader loader(*toy, {.batch_size = 4, .threads = threads, .endless = false, .shuffle = true, .dtype = at::kDouble});
     std::set<std::int64_t> seen;
     while (const auto batch = loader.next()) {
-      ASSERT_EQ(batch->inputs.sizes(), batch->targets.sizes());
-      EXPECT_EQ(batch->inputs.size(1), 6);
-      EXPECT_EQ(batch->inputs.scalar_type(), at::kLong);
-      for (std::int64_t i = 0; i < batch->inputs.size(0); ++i) {
+      ASSERT_EQ(batch->at("inputs").sizes(), batch->at("targets").sizes());
+      EXPECT_EQ(batch->at("inputs").size(1), 6);
+      EXPECT_EQ(batch->at("inputs").scalar_type(), at::kLong);
+      for (std::int64_t i = 0; i < batch->at("inputs").size(0); ++i) {
         const auto id = batch->sample_ids[i].item<std::int64_t>();
         seen.insert(id);
         const auto tokens = sample_of(*toy, id);
         for (std::int64_t t = 0; t < 6; ++t) {
-          EXPECT_EQ(batch->inputs[i][t].item<std::int64_t>(), tokens[static_cast<std::size_t>(t)]);
-          EXPECT_EQ(batch->targets[i][t].item<std::int64_t>(), tokens[static_cast<std::size_t>(t + 1)]);
+          EXPECT_EQ(batch->at("inputs")[i][t].item<std::int64_t>(), tokens[static_cast<std::size_t>(t)]);
+          EXPECT_EQ(batch->at("targets")[i][t].item<std::int64_t>(), tokens[static_cast<std::size_t>(t + 1)]);
         }
       }
     }

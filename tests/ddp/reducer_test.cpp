@@ -45,10 +45,9 @@ TEST(Reducer, Replica0HoldsTheSumOfAllReplicas) {
         });
       }
     }
-    const auto outcome = reducer.finish_step({.targets = 7, .loss_sum = 3.5, .top1 = 2, .top5 = 6});
+    const auto outcome = reducer.finish_step({.targets = 7, .loss_sum = 3.5, .scores = {2, 6}});
     EXPECT_EQ(outcome.total.targets, 7);
-    EXPECT_EQ(outcome.total.top1, 2);
-    EXPECT_EQ(outcome.total.top5, 6);
+    EXPECT_EQ(outcome.total.scores, (std::vector<double>{2, 6}));
     EXPECT_EQ(outcome.divisor, 1.0);
     const double sum = replicas * (replicas + 1) / 2.0;
     EXPECT_TRUE(at::equal(synced.gradients[0], at::full({kParams * kSize}, sum, at::kDouble))) << replicas;

@@ -100,7 +100,7 @@ TEST_P(CudaGraphs, Float32UpdatesGiveThoseOfPlainSteps) {
   std::int64_t number = 0;
   for (const std::int64_t samples : kSamples) {
     pipeline::MicroBatch batch = make_batch(samples, number + 1);
-    batch.inputs = batch.inputs.to(at::kFloat);
+    batch.inputs[0] = batch.inputs[0].to(at::kFloat);
     const double loss = plain.run(batch, number, kLr).loss;
     EXPECT_NEAR(step.run(batch, number, kLr).loss, loss, kFloat32Tolerance * loss) << "step " << number;
     ++number;
@@ -121,7 +121,7 @@ TEST(CudaGraphsTest, TheStepThatRecordsIsAsAPlainOne) {
     TrainStep step(grid, {.seed = kSeed, .make_graphs = device::make_graph_sequence});
     for (std::int64_t number = 0; number < 3; ++number) {  // the second one records
       pipeline::MicroBatch batch = make_batch(4096, number + 1);
-      batch.inputs = batch.inputs.to(at::kFloat);
+      batch.inputs[0] = batch.inputs[0].to(at::kFloat);
       static_cast<void>(plain.compute_gradients(batch, number, plain_grid.plan.chunks, {}));
       static_cast<void>(step.compute_gradients(batch, number, grid.plan.chunks, {}));
       const auto [error, tensor] = worst_error(gradient_tensors(grid), gradient_tensors(plain_grid));

@@ -300,7 +300,7 @@ pipeline::MicroBatch share_of(const pipeline::MicroBatch& whole, int rank, int r
       whole.samples(),
       {.first = std::int64_t{rank} * replicas, .count = replicas, .parts = std::int64_t{2} * replicas});
   const auto part = [&](const at::Tensor& tensor) { return tensor.narrow(0, slice.begin, slice.count); };
-  return {part(whole.inputs), part(whole.targets), part(whole.sample_ids)};
+  return {{part(whole.inputs[0])}, {part(whole.targets[0])}, part(whole.sample_ids)};
 }
 
 TEST_F(EngineTest, TwoProcessesChangeTogetherAndConnectNothingTwice) {

@@ -51,7 +51,7 @@ struct Reference {
 
   [[nodiscard]] MicroBatch features_of(MicroBatch batch) const {
     const at::NoGradGuard no_grad;
-    for (const auto& layer : frozen) batch.inputs = layer->forward(batch.inputs, {});
+    for (const auto& layer : frozen) batch.inputs = layer->forward_all(batch.inputs, {});
     return batch;
   }
   ReferenceStep step(const Shape& shape, const MicroBatch& batch, std::int64_t number) {

@@ -120,7 +120,7 @@ double count_of(const std::vector<pipeline::MicroBatch>& pieces) {
 
 double targets_of(const std::vector<pipeline::MicroBatch>& pieces) {
   double targets = 0;
-  for (const auto& piece : pieces) targets += piece.targets.ge(0).sum().item<double>();
+  for (const auto& piece : pieces) targets += piece.targets[0].ge(0).sum().item<double>();
   return targets;
 }
 
@@ -235,11 +235,11 @@ TEST_P(NoiseNormsParity, AreThoseOfOneDevice) {
     const auto replicas = pipeline::split(batch, grid.processes * grid.replicas);
     std::vector<at::Tensor> inputs, targets, ids;
     for (int r = rank * grid.replicas; r < (rank + 1) * grid.replicas; ++r) {
-      inputs.push_back(replicas[r].inputs);
-      targets.push_back(replicas[r].targets);
+      inputs.push_back(replicas[r].inputs[0]);
+      targets.push_back(replicas[r].targets[0]);
       ids.push_back(replicas[r].sample_ids);
     }
-    check_one(engine, {{at::cat(inputs), at::cat(targets), at::cat(ids)}, batch.samples()});
+    check_one(engine, {{{at::cat(inputs)}, {at::cat(targets)}, at::cat(ids)}, batch.samples()});
   });
   EXPECT_THAT(failures, testing::Each(""));
 }
@@ -344,7 +344,7 @@ TEST(NoiseScale, IsThatOfRegressionInClosedForm) {
       const at::Tensor inputs = at::empty({samples, kWidth}, at::kDouble), targets = at::empty({samples}, at::kLong);
       for (std::int64_t i = 0; i < inputs.numel(); ++i) inputs.mutable_data_ptr<double>()[i] = normal(random);
       for (std::int64_t i = 0; i < samples; ++i) targets.mutable_data_ptr<std::int64_t>()[i] = classes(random);
-      const StepStats stats = engine.step().run(pipeline::MicroBatch{inputs, targets, at::arange(samples)}, number,
+      const StepStats stats = engine.step().run(pipeline::MicroBatch{{inputs}, {targets}, at::arange(samples)}, number,
                                                 /*lr=*/0, {.take_norms = true});
       ASSERT_TRUE(stats.norms);
       const Expected one = of_pairs(*stats.norms);

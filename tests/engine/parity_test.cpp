@@ -35,14 +35,14 @@ void expect_step_equals(Composition& grid, const pipeline::MicroBatch& batch, in
                         const ReferenceStep& reference) {
   SCOPED_TRACE(concat(chunks, " chunks of ", batch.samples(), " samples"));
   TrainStep step(grid, {.seed = kSeed});
-  const auto result = step.compute_gradients(batch, kStep, chunks, {.count_correct = true, .keep_logits = true});
+  const auto result = step.compute_gradients(batch, kStep, chunks, {.counts_scores = true, .keep_logits = true});
   EXPECT_NEAR(result.stats.loss, reference.loss, kTolerance * reference.loss);
   EXPECT_EQ(result.stats.samples, batch.samples());
   EXPECT_LE(worst_error({{"logits", result.logits}}, {{"logits", reference.logits}}).error, kTolerance);
-  const EvalCounts expected = nn::counts_of(nn::count_correct(reference.logits, batch.targets));
-  ASSERT_TRUE(result.stats.correct);
-  EXPECT_EQ(result.stats.correct->top1, expected.top1);
-  EXPECT_EQ(result.stats.correct->targets, expected.targets);
+  const task::Task& task = step.task();
+  ASSERT_TRUE(result.stats.scores);
+  EXPECT_EQ(result.stats.scores->sums, task.sums_of(task.count({reference.logits}, batch.targets)));
+  EXPECT_EQ(result.stats.scores->targets, task.count_targets(batch.targets));
   const auto [error, name] = worst_error(divided(gradient_tensors(grid), result.divisor), reference.gradients);
   EXPECT_LE(error, kTolerance) << name;
 }
@@ -336,7 +336,7 @@ TEST(ParityWithBatchNorm, DeferredRunningStatisticsAreThoseOfTheWholeMiniBatch) 
       TrainStep step(grid, {.seed = kSeed, .numerics = {.batch_norm = nn::BatchNormMode::kDeferred}});
       (void)step.compute_gradients(batch, kStep, chunks);
       const storage::TensorMap tensors = model_tensors(grid);
-      const auto expected = first_batch_norm(batch.inputs, tensors.at("conv1.weight"));
+      const auto expected = first_batch_norm(batch.inputs[0], tensors.at("conv1.weight"));
       EXPECT_TRUE(at::allclose(tensors.at("bn1.running_mean"), expected.mean, 1e-10, 1e-14));
       EXPECT_TRUE(at::allclose(tensors.at("bn1.running_var"), expected.variance, 1e-10, 1e-14));
       EXPECT_EQ(tensors.at("bn1.num_batches_tracked").item<std::int64_t>(), 1);
@@ -353,8 +353,8 @@ TEST(ParityWithBatchNorm, ReplicasMergeTheirStatisticsBySamplesAndThenAgree) {
   (void)step.compute_gradients(batch, kStep, 1);
   const storage::TensorMap tensors = model_tensors(grid);
   const auto shares = pipeline::split(batch, 2);
-  const auto first = first_batch_norm(shares[0].inputs, tensors.at("conv1.weight"));
-  const auto second = first_batch_norm(shares[1].inputs, tensors.at("conv1.weight"));
+  const auto first = first_batch_norm(shares[0].inputs[0], tensors.at("conv1.weight"));
+  const auto second = first_batch_norm(shares[1].inputs[0], tensors.at("conv1.weight"));
   const auto merged = [](const at::Tensor& a, const at::Tensor& b) { return (a * 7 + b * 6) / 13; };
   EXPECT_TRUE(at::allclose(tensors.at("bn1.running_mean"), merged(first.mean, second.mean), 1e-10, 1e-14));
   EXPECT_TRUE(at::allclose(tensors.at("bn1.running_var"), merged(first.variance, second.variance), 1e-10, 1e-14));

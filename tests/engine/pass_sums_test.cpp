@@ -17,7 +17,7 @@ pipeline::PassResult result_on(c10::Device device) {
       if (++number == 4) continue;  // it has not run
       micro_batch.has_run = true;
       micro_batch.loss = at::full({}, 0.1F * static_cast<float>(number), at::TensorOptions(at::kFloat)).to(device);
-      micro_batch.score = at::tensor({number, 2 * number, 10}, at::kLong).to(device);
+      micro_batch.score = at::tensor({number, 2 * number}, at::kLong).to(device);
       micro_batch.logits = at::full({number % 2 + 1, 3}, number, at::kFloat).to(device);  // of two shapes
     }
   }
@@ -29,10 +29,9 @@ void expect_sums(c10::Device device) {
   double losses = 0;  // of the float32 numbers, in their order
   for (const int number : {1, 2, 3, 5, 6}) losses += static_cast<double>(0.1F * static_cast<float>(number));
   EXPECT_EQ(sum_of_losses(result), losses);
-  const EvalCounts counts = sum_of_counts(result);
-  EXPECT_EQ(counts.top1, 17);
-  EXPECT_EQ(counts.top5, 34);
-  EXPECT_EQ(counts.targets, 50);
+  const task::TaskPtr task = task::make_classification();
+  EXPECT_EQ(sum_of_scores(result, *task), (std::vector<double>{17, 34}));
+  EXPECT_EQ(sum_of_scores({}, *task), (std::vector<double>{0, 0})) << "of a process without samples";
   const at::Tensor logits = logits_in_order(result);
   EXPECT_TRUE(logits.is_cpu());
   const at::Tensor expected = at::tensor({1, 1, 2, 3, 3, 5, 5, 6}, at::kFloat).view({-1, 1}).expand({-1, 3});

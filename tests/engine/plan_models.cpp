@@ -65,7 +65,7 @@ class MeanLayer final : public nn::RegisteredLayer {
 // What each batch-norm is given when `piece` is passed at once: [block].
 std::vector<at::Tensor> inputs_of_norms(const storage::TensorMap& model, const pipeline::MicroBatch& piece) {
   std::vector<at::Tensor> inputs;
-  at::Tensor x = piece.inputs.to(at::kDouble);
+  at::Tensor x = piece.inputs[0].to(at::kDouble);
   for (int block = 0; block < kBlocks; ++block) {
     const auto tensor = [&](const char* name) { return model.at(concat("block", block, ".", name)).to(at::kDouble); };
     const at::Tensor y = at::conv2d(x, tensor("conv.weight"), {}, 1, 1);

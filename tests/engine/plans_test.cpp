@@ -68,13 +68,13 @@ pipeline::MicroBatch batch_of(const Case& c, std::int64_t step) {
   const std::int64_t samples = std::max<std::int64_t>(c.samples - step, 1);
   if (c.model == "gpt2") return make_token_batch(samples, step + 1);
   pipeline::MicroBatch batch = make_batch(samples, step + 1);
-  batch.inputs = batch.inputs.to(c.dtype);
+  batch.inputs[0] = batch.inputs[0].to(c.dtype);
   return batch;
 }
 
 // What one device passes at once: a batch-norm normalises by it.
 std::vector<pipeline::MicroBatch> pieces_for_one_device(const Case& c, pipeline::MicroBatch batch) {
-  if (c.model != "gpt2") batch.inputs = batch.inputs.to(at::kDouble);
+  if (c.model != "gpt2") batch.inputs[0] = batch.inputs[0].to(at::kDouble);
   if (!c.has_batch_norm()) return {batch};
   return c.batch_norm == BatchNormMode::kSync ? joined_micro_batches(batch, c.replicas, c.chunks)
                                               : pieces_of(batch, c.replicas, c.chunks);

@@ -18,7 +18,7 @@
 #include "engine/same_state.h"
 #include "engine/state.h"
 #include "engine/train_step.h"
-#include "nn/loss.h"
+#include "task/task.h"
 
 namespace sluice::engine::test {
 namespace {
@@ -42,7 +42,7 @@ StepBatch share_of(const pipeline::MicroBatch& whole, int rank, const Case& c) {
                                                          .count = c.replicas,
                                                          .parts = static_cast<std::int64_t>(c.processes) * c.replicas});
   const auto part = [&](const at::Tensor& tensor) { return tensor.narrow(0, slice.begin, slice.count); };
-  return {{part(whole.inputs), part(whole.targets), part(whole.sample_ids)}, whole.samples()};
+  return {{{part(whole.inputs[0])}, {part(whole.targets[0])}, part(whole.sample_ids)}, whole.samples()};
 }
 
 // Three steps, the last of fewer samples than replicas. Of texts each process has another number of targets, the last
@@ -51,7 +51,7 @@ pipeline::MicroBatch batch_of_step(const Case& c, std::int64_t step) {
   const std::int64_t samples = step == 2 ? 3 : 13 - step;
   if (c.model != "gpt2") return make_batch(samples, step + 1);
   pipeline::MicroBatch batch = make_token_batch(samples, step + 1);
-  if (step == 1) batch.targets.narrow(0, 9, 3).fill_(nn::kNoTarget);
+  if (step == 1) batch.targets[0].narrow(0, 9, 3).fill_(task::kNoTarget);
   return batch;
 }
 
@@ -63,13 +63,15 @@ TEST_P(ProcessesParity, ThreeUpdatesGiveTheParametersOfOneDevice) {
   const optim::OptimizerOptions optimizer{.kind = "momentum", .momentum = 0.9, .weight_decay = 0.01};
   ReferenceModel one_device(model);
   std::vector<double> losses;
-  std::vector<EvalCounts> correct;
+  std::vector<ScoreSums> scores;
   for (std::int64_t step = 0; step < 3; ++step) {
     const pipeline::MicroBatch batch = batch_of_step(c, step);
     const ReferenceStep result = one_device.step({batch}, {.training = true, .seed = kSeed, .step = step});
     one_device.update(optimizer, 0.05, c.clip_norm);
     losses.push_back(result.loss);
-    correct.push_back(nn::counts_of(nn::count_correct(result.logits, batch.targets)));
+    const task::TaskPtr task = task::make_classification();
+    scores.push_back({.targets = task->count_targets(batch.targets),
+                      .sums = task->sums_of(task->count({result.logits}, batch.targets))});
   }
   const storage::TensorMap expected = one_device.tensors();
 
@@ -82,15 +84,13 @@ TEST_P(ProcessesParity, ThreeUpdatesGiveTheParametersOfOneDevice) {
     TrainStep step(grid, {.seed = kSeed, .clip_norm = c.clip_norm});
     for (std::int64_t number = 0; number < 3; ++number) {
       const pipeline::MicroBatch whole = batch_of_step(c, number);
-      const StepStats stats = step.run(share_of(whole, rank, c), number, 0.05, {.count_correct = true});
+      const StepStats stats = step.run(share_of(whole, rank, c), number, 0.05, {.counts_scores = true});
       const std::scoped_lock lock(mutex);  // GoogleTest's expectations
       EXPECT_NEAR(stats.loss, losses[number], kTolerance * losses[number]) << "rank " << rank;
       EXPECT_EQ(stats.samples, whole.samples());
-      EXPECT_EQ(stats.targets, correct[number].targets);
-      EXPECT_EQ(stats.correct.value().top1, correct[number].top1) << "over all processes, before the update";
-      EXPECT_EQ(stats.correct->top5, correct[number].top5);
-      EXPECT_EQ(stats.correct->targets, correct[number].targets);
-      EXPECT_EQ(stats.correct->loss(), stats.loss);
+      EXPECT_EQ(stats.scores.value().sums, scores[number].sums) << "over all processes, before the update";
+      EXPECT_EQ(stats.scores->targets, scores[number].targets);
+      EXPECT_EQ(stats.scores->loss(), stats.loss);
       EXPECT_TRUE(c.clip_norm == 0 || stats.gradient_norm.value() > c.clip_norm) << "nothing was clipped";
     }
     const auto [error, tensor] = worst_error(model_tensors(grid), expected);
@@ -137,7 +137,7 @@ TEST(ProcessesThatDiverge, AllRanksEndWithTheSameKindOfError) {
       StepBatch batch = share_of(make_batch(13), rank, {"toy_cnn", kProcesses, 2, 1, 1});
       model_tensors(grid).at("fc.weight").mul_(1e30);
       // So large that a number overflows in this rank.
-      if (rank == 1) batch.local.inputs = at::full_like(batch.local.inputs, data_is_bad ? std::nan("") : 1e308);
+      if (rank == 1) batch.local.inputs[0] = at::full_like(batch.local.inputs[0], data_is_bad ? std::nan("") : 1e308);
       (void)TrainStep(grid, {}).run(batch, 4, 0.05);
     });
     for (const std::string& failure : failures)
@@ -164,7 +164,7 @@ TEST(ProcessesWithBatchNorm, DeferredStatisticsAreThoseOfTheWholeMiniBatchInEver
     for (auto& [name, tensor] : tensors[rank]) tensor = tensor.clone();
   });
   EXPECT_THAT(failures, testing::Each(""));
-  const at::Tensor x = at::conv2d(batch.inputs, tensors[0].at("conv1.weight"), {}, 1, 1);
+  const at::Tensor x = at::conv2d(batch.inputs[0], tensors[0].at("conv1.weight"), {}, 1, 1);
   const at::Tensor mean = 0.1 * x.mean({0, 2, 3});
   const at::Tensor variance = 0.9 + 0.1 * x.var(at::IntArrayRef{0, 2, 3}, /*unbiased=*/true);
   for (const storage::TensorMap& of_rank : tensors) {
@@ -382,7 +382,7 @@ TEST(ProcessesWithBatchNorm, MicroStatisticsBecomeTheMeanBySamplesInEveryRank) {
     for (auto& [name, tensor] : tensors[rank]) tensor = tensor.clone();
   });
   EXPECT_THAT(failures, testing::Each(""));
-  const at::Tensor x = at::conv2d(batch.inputs, tensors[0].at("conv1.weight"), {}, 1, 1);
+  const at::Tensor x = at::conv2d(batch.inputs[0], tensors[0].at("conv1.weight"), {}, 1, 1);
   const auto mean_of = [](const at::Tensor& part) { return 0.1 * part.mean({0, 2, 3}); };
   const at::Tensor mean = (mean_of(x.narrow(0, 0, 7)) * 7 + mean_of(x.narrow(0, 7, 6)) * 6) / 13;
   for (const storage::TensorMap& of_rank : tensors)

@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "core/check.h"
-#include "nn/loss.h"
+#include "task/task.h"
 
 namespace sluice::engine::test {
 namespace {
@@ -48,7 +48,7 @@ pipeline::MicroBatch make_batch(std::int64_t samples, std::int64_t seed) {
   const at::Tensor inputs =
       (ramp * 12.9898).sin().mul(43.7585).frac().view({samples, 3, kPixels, kPixels}).contiguous();
   const at::Tensor numbers = at::arange(samples, at::kLong);
-  return {inputs, (numbers * 3 + seed).remainder(kClasses), numbers * 17 + 5 + seed};
+  return {{inputs}, {(numbers * 3 + seed).remainder(kClasses)}, numbers * 17 + 5 + seed};
 }
 
 pipeline::MicroBatch make_token_batch(std::int64_t samples, std::int64_t seed) {
@@ -56,9 +56,9 @@ pipeline::MicroBatch make_token_batch(std::int64_t samples, std::int64_t seed) {
   const at::Tensor positions = numbers.view({samples, kContext}) + seed;
   const at::Tensor inputs = (positions * positions * 7 + positions * 3).remainder(kTokens);
   at::Tensor targets =
-      (positions * 5 + seed).remainder(kTokens).masked_fill(positions.remainder(3).eq(0), nn::kNoTarget);
-  targets.narrow(0, samples / 3, std::min<std::int64_t>(2, samples - samples / 3 - 1)).fill_(nn::kNoTarget);
-  return {inputs, targets, at::arange(samples, at::kLong) * 17 + 5 + seed};
+      (positions * 5 + seed).remainder(kTokens).masked_fill(positions.remainder(3).eq(0), task::kNoTarget);
+  targets.narrow(0, samples / 3, std::min<std::int64_t>(2, samples - samples / 3 - 1)).fill_(task::kNoTarget);
+  return {{inputs}, {targets}, at::arange(samples, at::kLong) * 17 + 5 + seed};
 }
 
 namespace {
@@ -108,11 +108,11 @@ std::vector<pipeline::MicroBatch> joined_micro_batches(const pipeline::MicroBatc
   for (int m = 0; m < chunks; ++m) {
     std::vector<at::Tensor> inputs, targets, sample_ids;
     for (const auto& of_replica : of_replicas) {
-      inputs.push_back(of_replica[m].inputs);
-      targets.push_back(of_replica[m].targets);
+      inputs.push_back(of_replica[m].inputs[0]);
+      targets.push_back(of_replica[m].targets[0]);
       sample_ids.push_back(of_replica[m].sample_ids);
     }
-    joined.push_back({at::cat(inputs), at::cat(targets), at::cat(sample_ids)});
+    joined.push_back({{at::cat(inputs)}, {at::cat(targets)}, at::cat(sample_ids)});
     if (joined.back().samples() == 0) joined.pop_back();
   }
   return joined;
@@ -138,16 +138,16 @@ ReferenceModel::ReferenceModel(pipeline::LayerList layers) : layers_(std::move(l
 
 ReferenceStep ReferenceModel::step(const std::vector<pipeline::MicroBatch>& pieces, const nn::ForwardContext& context) {
   std::int64_t samples = 0;
-  for (const auto& piece : pieces) samples += piece.targets.ge(0).sum().item<std::int64_t>();
+  for (const auto& piece : pieces) samples += piece.targets[0].ge(0).sum().item<std::int64_t>();
   ReferenceStep result;
   for (auto* parameter : parameters_) parameter->value.mutable_grad() = at::Tensor();
   std::vector<at::Tensor> logits;
   for (const auto& piece : pieces) {
     nn::ForwardContext of_piece = context;
     of_piece.sample_ids = piece.sample_ids;
-    at::Tensor x = piece.inputs;
+    at::Tensor x = piece.inputs[0];
     for (const auto& layer : layers_) x = layer->forward(x, of_piece);
-    const at::Tensor targets = piece.targets.flatten(), scores = x.flatten(0, -2).log_softmax(1);
+    const at::Tensor targets = piece.targets[0].flatten(), scores = x.flatten(0, -2).log_softmax(1);
     const at::Tensor chosen = scores.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
     const at::Tensor loss = -chosen.masked_select(targets.ge(0)).sum() / static_cast<double>(samples);
     torch::autograd::backward({loss}, {});

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "engine/reference.h"
 #include "engine/train_step.h"
-#include "nn/loss.h"
+#include "task/task.h"
 #include "pipeline/schedule/generators.h"
 #include "support/graph_fakes.h"
 
@@ -62,14 +62,14 @@ void expect_equal_steps(TrainStep& ours, Composition& own_grid, TrainStep& their
   SCOPED_TRACE(concat("step ", number));
   const auto run = [&](TrainStep& step, const Composition& grid) {
     const auto gradients =
-        step.compute_gradients(batch, number, grid.plan.chunks, {.count_correct = true, .keep_logits = true});
+        step.compute_gradients(batch, number, grid.plan.chunks, {.counts_scores = true, .keep_logits = true});
     const StepStats stats = step.apply(gradients, batch, number, kLr);
     return std::pair(stats, gradients.logits);
   };
   const auto [stats, logits] = run(ours, own_grid);
   const auto [expected, expected_logits] = run(theirs, their_grid);
   EXPECT_EQ(stats.loss, expected.loss);
-  EXPECT_EQ(stats.correct->top1, expected.correct->top1);
+  EXPECT_EQ(stats.scores->sums, expected.scores->sums);
   EXPECT_EQ(stats.flops, expected.flops);
   EXPECT_TRUE(at::equal(logits, expected_logits));
   expect_equal_tensors(gradient_tensors(own_grid), gradient_tensors(their_grid));
@@ -146,8 +146,8 @@ TEST(StepGraphs, GradientsAreScaledByTheTargetsOfTheirOwnStep) {
   std::set<std::int64_t> targets;
   for (std::int64_t number = 0; number < 4; ++number) {
     const pipeline::MicroBatch batch = make_token_batch(12, number + 1);
-    batch.targets.narrow(0, 0, number).fill_(nn::kNoTarget);
-    targets.insert(nn::count_targets(batch.targets));
+    batch.targets[0].narrow(0, 0, number).fill_(task::kNoTarget);
+    targets.insert(task::make_language_model()->count_targets(batch.targets));
     expect_equal_steps(step, grid, plain, plain_grid, batch, number);
   }
   EXPECT_EQ(targets.size(), 4U);
@@ -197,7 +197,7 @@ TEST(StepGraphs, EvaluationRunsPlainly) {
   for (std::int64_t number = 0; number < 4; ++number) {
     expect_equal_steps(step, grid, plain, plain_grid, batch, number);
     const int launches = log.launches;
-    EXPECT_EQ(step.evaluate(batch).counts.loss_sum, plain.evaluate(batch).counts.loss_sum);
+    EXPECT_EQ(step.evaluate(batch).scores.loss_sum, plain.evaluate(batch).scores.loss_sum);
     EXPECT_EQ(log.launches, launches);
   }
 }

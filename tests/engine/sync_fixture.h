@@ -93,8 +93,8 @@ class SyncTest : public testing::Test {
   }
   // Also of the copies of tied parameters, which no state has: the next loss would show them.
   static void expect_same_next_loss(Engine& ours, Engine& theirs, const Shape& shape) {
-    EXPECT_EQ(ours.step().evaluate(batch_of(shape, 99)).counts.loss_sum,
-              theirs.step().evaluate(batch_of(shape, 99)).counts.loss_sum);
+    EXPECT_EQ(ours.step().evaluate(batch_of(shape, 99)).scores.loss_sum,
+              theirs.step().evaluate(batch_of(shape, 99)).scores.loss_sum);
   }
 };
 

@@ -127,7 +127,7 @@ TEST_F(SyncTest, AStepThatIsSkippedLeavesNoTraceWhateverItsNumbers) {
       const auto plain = make_engine(shape, make_sync, kAdam, clipped);
       for (int number = 0; number < 6; ++number) {
         pipeline::MicroBatch batch = batch_of(shape, number);
-        if (number == 3) batch.inputs.fill_(std::numeric_limits<double>::quiet_NaN());
+        if (number == 3) batch.inputs[0].fill_(std::numeric_limits<double>::quiet_NaN());
         const StepStats stats = ours->step().run({batch}, number, kLr);
         EXPECT_EQ(stats.skipped, number % 2 == 1);
         if (number % 2 == 1) continue;
@@ -155,15 +155,15 @@ TEST_F(SyncTest, TheGradientIsThatOfTheMicroBatchesThatHaveRun) {
         if (!AdmitsFew::takes(ReplicaId{static_cast<int>(replica)}, MicroBatchId{number++})) continue;
         pieces.push_back(piece);
         samples += piece.samples();
-        targets += piece.targets.ge(0).sum().item<std::int64_t>();
+        targets += piece.targets[0].ge(0).sum().item<std::int64_t>();
       }
       ++replica;
     }
     const ReferenceStep expected = reference.step(pieces, {.training = true, .seed = 7, .step = 5});
-    const auto found = engine->step().compute_gradients({batch}, 5, shape.chunks, {.count_correct = true});
+    const auto found = engine->step().compute_gradients({batch}, 5, shape.chunks, {.counts_scores = true});
     EXPECT_EQ(found.stats.samples, samples);
     EXPECT_EQ(found.stats.targets, targets);
-    EXPECT_EQ(found.stats.correct->targets, targets);
+    EXPECT_EQ(found.stats.scores->targets, targets);
     EXPECT_NEAR(found.stats.loss, expected.loss, kTolerance * expected.loss);
     storage::TensorMap gradients = gradient_tensors(engine->composition());
     for (auto& [name, gradient] : gradients) gradient = gradient / found.divisor;

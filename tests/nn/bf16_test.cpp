@@ -15,7 +15,7 @@
 #include "nn/gelu.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
-#include "nn/loss.h"
+#include "task/task.h"
 #include "nn/replica_sum.h"
 #include "nn/weight_queue.h"
 
@@ -249,10 +249,11 @@ TEST_F(Bf16, AttentionOfEveryPathIsNearTheExactOne) {
 
 TEST_F(Bf16, TheLossIsThatOfTheSameLogitsInFloat) {
   const at::Tensor logits = random({5, 10}), targets = at::randint(0, 10, {5});
-  const at::Tensor loss = cross_entropy_sum(0.1)(logits, targets);
+  const at::Tensor loss = task::make_classification(0.1)->loss({logits}, {targets});
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
-  EXPECT_TRUE(at::equal(loss, cross_entropy_sum(0.1)(logits.to(at::kFloat), targets)));
-  EXPECT_TRUE(at::equal(count_correct(logits, targets), count_correct(logits.to(at::kFloat), targets)));
+  EXPECT_TRUE(at::equal(loss, task::make_classification(0.1)->loss({logits.to(at::kFloat)}, {targets})));
+  const auto count = [&](const at::Tensor& x) { return task::make_classification()->count({x}, {targets}); };
+  EXPECT_TRUE(at::equal(count(logits), count(logits.to(at::kFloat))));
 }
 
 TEST_F(Bf16, NaNAndInfinitiesComeThrough) {

@@ -27,9 +27,9 @@ using namespace executor_cases;  // NOLINT(google-build-using-namespace): writte
 // Gradients of the mean loss over the whole batch: one device, no micro-batches.
 std::vector<at::Tensor> plain_gradients(const MicroBatch& batch) {
   const auto layers = test::make_toy_layers(kLayers, kWidth, 1);
-  at::Tensor x = batch.inputs;
+  at::Tensor x = batch.inputs[0];
   for (const auto& layer : layers) x = layer->forward(x, {.training = true});
-  const at::Tensor loss = test::toy_loss(x, batch.targets) / static_cast<double>(batch.samples());
+  const at::Tensor loss = test::toy_loss({x}, batch.targets) / static_cast<double>(batch.samples());
   torch::autograd::backward({loss}, {});
   std::vector<at::Tensor> gradients;
   for (const auto& layer : layers) {
@@ -153,7 +153,7 @@ TEST(Executor, EvaluationGivesTheLogitsInOrderAndKeepsNothing) {
   for (const MicroBatch& share : split(batch, 2)) request.micro_batches.push_back(split(share, 3));
   const PassResult result = executor.run(std::move(request));
 
-  at::Tensor expected = batch.inputs;
+  at::Tensor expected = batch.inputs[0];
   const auto layers = test::make_toy_layers(kLayers, kWidth, 1);
   const at::NoGradGuard no_grad;
   for (const auto& layer : layers) expected = layer->forward(expected, {});
@@ -182,17 +182,17 @@ TEST(Executor, LogitsGoWithTheirMicroBatchUnlessTheyAreKept) {
       PassRequest request = training_pass(schedule, 1, batch);
       request.context.training = training;
       request.keep_logits = keep;
-      request.score = [&](const at::Tensor& logits, const at::Tensor& targets) {
+      request.score = [&](const nn::Tensors& outputs, const nn::Tensors& targets) {
         most_before = std::max(most_before, number_alive());
-        seen.emplace_back(logits.storage().getWeakStorageImpl());
-        return targets.sum();
+        seen.emplace_back(outputs[0].storage().getWeakStorageImpl());
+        return targets[0].sum();
       };
       const PassResult result = executor.run(std::move(request));
       EXPECT_EQ(most_before, keep ? kChunks - 1 : 0) << "training " << training;
       EXPECT_EQ(number_alive(), keep ? kChunks : 0) << "training " << training;
       at::Tensor score = at::zeros({}, at::kLong);
       for (const MicroBatchResult& of_micro_batch : result.micro_batches[0]) score += of_micro_batch.score;
-      EXPECT_TRUE(at::equal(score, batch.targets.sum()));
+      EXPECT_TRUE(at::equal(score, batch.targets[0].sum()));
     }
   }
 }
@@ -213,10 +213,10 @@ class ConvLayer final : public nn::RegisteredLayer {
 // Losses and gradients of four micro-batches through two convolutions.
 std::vector<at::Tensor> run_convolutions(Executor& executor, const Schedule& schedule, bool training) {
   at::manual_seed(4);
-  const MicroBatch batch{at::randn({16, 16, 8, 8}), at::zeros({16}, at::kLong), at::arange(16)};
+  const MicroBatch batch{{at::randn({16, 16, 8, 8})}, {at::zeros({16}, at::kLong)}, at::arange(16)};
   PassRequest request = training_pass(schedule, 1, batch);
   request.context.training = training;
-  request.loss = [](const at::Tensor& output, const at::Tensor&) { return output.square().sum(); };
+  request.loss = [](const nn::Tensors& outputs, const nn::Tensors&) { return outputs[0].square().sum(); };
   const PassResult result = executor.run(std::move(request));
   std::vector<at::Tensor> answers;
   for (const MicroBatchResult& of_micro_batch : result.micro_batches[0]) answers.push_back(of_micro_batch.loss);
@@ -229,7 +229,7 @@ TEST(FrozenPrefix, RoundsAsItIsTold) {
   LayerList layers;
   layers.push_back(std::make_unique<ConvLayer>("a"));
   const FrozenPrefix prefix(std::move(layers), at::kCPU, {.winograd = nn::Winograd::k4x4});
-  const at::Tensor x = at::randn({16, 16, 8, 8}), y = prefix.forward(x, nullptr);
+  const at::Tensor x = at::randn({16, 16, 8, 8}), y = prefix.forward({x}, nullptr).tensors[0];
   EXPECT_TRUE(at::equal(y, prefix.layers()[0]->forward(x, {.numerics = {.winograd = nn::Winograd::k4x4}})));
   EXPECT_FALSE(at::equal(y, prefix.layers()[0]->forward(x, {.numerics = {.winograd = nn::Winograd::k2x2}})));
 }

@@ -14,17 +14,19 @@ TEST(SplitSizes, DifferByAtMostOneAndAddUp) {
 }
 
 TEST(Split, GivesViewsInOrder) {
-  const MicroBatch batch{at::arange(10).view({5, 2}), at::arange(5), at::arange(5) + 100};
+  const MicroBatch batch{{at::arange(10).view({5, 2}), {}}, {at::arange(5)}, at::arange(5) + 100};
   const auto parts = split(batch, 2);
   ASSERT_EQ(parts.size(), 2U);
   EXPECT_EQ(parts[0].samples(), 3);
-  EXPECT_EQ(parts[0].inputs.data_ptr(), batch.inputs.data_ptr());
+  EXPECT_EQ(parts[0].inputs[0].data_ptr(), batch.inputs[0].data_ptr());
   EXPECT_TRUE(at::equal(parts[1].sample_ids, at::arange(103, 105)));
+  EXPECT_TRUE(at::equal(parts[1].targets[0], at::arange(3, 5)));
+  EXPECT_FALSE(parts[1].inputs[1].defined()) << "an input that the batch lacks";
 }
 
 TEST(Split, KeepsWhatIsKnownOfEachSample) {
-  const MicroBatch batch{.inputs = at::arange(5),
-                         .targets = at::arange(5),
+  const MicroBatch batch{.inputs = {at::arange(5)},
+                         .targets = {at::arange(5)},
                          .sample_ids = at::arange(5),
                          .view = 3,
                          .view_repeats = false,
@@ -36,7 +38,7 @@ TEST(Split, KeepsWhatIsKnownOfEachSample) {
   const auto parts = split(batch, 2);
   EXPECT_EQ(parts[0].without_inputs, (std::vector<bool>{true, false, false}));
   EXPECT_EQ(parts[1].without_inputs, (std::vector<bool>{true, false}));
-  EXPECT_TRUE(split({at::arange(4), at::arange(4), at::arange(4)}, 2)[1].without_inputs.empty());
+  EXPECT_TRUE(split({{at::arange(4)}, {at::arange(4)}, at::arange(4)}, 2)[1].without_inputs.empty());
 }
 
 }  // namespace

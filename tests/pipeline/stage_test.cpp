@@ -45,9 +45,9 @@ struct SplitStage {
     return layers;
   }
   at::Tensor forward_and_backward() {
-    const at::Tensor output =
-        stage.forward(MicroBatchId{0}, input, {.context = {.training = true}, .splits_backward = true});
-    return stage.backward(MicroBatchId{0}, at::ones_like(output), {});
+    const nn::Tensors outputs =
+        stage.forward(MicroBatchId{0}, {input}, {.context = {.training = true}, .splits_backward = true});
+    return stage.backward(MicroBatchId{0}, {at::ones_like(outputs[0])}, {})[0];
   }
 
   Stage stage;

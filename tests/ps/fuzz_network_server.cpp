@@ -70,7 +70,7 @@ std::vector<Frames> push_of(FuzzedDataProvider& input, const Known& known, Worke
                            .examples = nearly(known.samples),
                            .targets = nearly(known.samples)},
                 .lease = nearly(known.lease)};
-  push.scores.top1 = nearly(0);
+  push.scores.sums = {static_cast<double>(nearly(0))};
   Tensors tensors{.statistics = at::ones({1})};
   for (const Shard& shard : fuzz_layout().shards) tensors.shards.push_back(at::ones({shard.elements}));
   if (input.ConsumeIntegralInRange(0, 40) == 0) tensors.shards[0][0] = input.ConsumeFloatingPoint<float>();

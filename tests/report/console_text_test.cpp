@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
+
+#include "task/task.h"
 
 namespace sluice::report {
 namespace {
@@ -22,6 +23,7 @@ RunFacts facts() {
   facts.sync_bytes = 312192;
   facts.devices = {device::Device{}};
   facts.spans_machines = true;
+  facts.scores = task::make_classification()->scores();
   return facts;
 }
 
@@ -155,13 +157,13 @@ TEST(EpochLine, IsTheMeanOverAllTargetsOfTheEpoch) {
   of_run.total_steps = 10;
   StepRecord first{.step = 5, .epoch = 2, .batch = 0, .batches = 2},
       second{.step = 6, .epoch = 2, .batch = 1, .batches = 2};
-  first.stats = {.loss = 1.5, .samples = 4, .targets = 4, .correct = EvalCounts{.top1 = 1, .top5 = 4, .targets = 4}};
-  second.stats = {.loss = 0.75, .samples = 2, .targets = 2, .correct = EvalCounts{.top1 = 2, .top5 = 2, .targets = 2}};
+  first.stats = {.loss = 1.5, .samples = 4, .targets = 4, .scores = ScoreSums{.targets = 4, .sums = {1, 4}}};
+  second.stats = {.loss = 0.75, .samples = 2, .targets = 2, .scores = ScoreSums{.targets = 2, .sums = {2, 2}}};
   first.breakdown.step = second.breakdown.step = 6'000'000'000;
   const StepSums sums = sums_of({first, second});
   EXPECT_EQ(epoch_line(sums, second, nullptr, of_run), "epoch 3 of 5: train loss 1.2500, top-1 50.00 %; 12.0 s");
   const EvalRecord evaluation{
-      .step = 6, .epoch = 2, .counts = {.loss_sum = 20, .top1 = 43, .top5 = 50, .targets = 50}, .seconds = 0.3};
+      .step = 6, .epoch = 2, .scores = {.loss_sum = 20, .targets = 50, .sums = {43, 50}}, .seconds = 0.3};
   EXPECT_EQ(epoch_line(sums, second, &evaluation, of_run),
             "epoch 3 of 5: train loss 1.2500, top-1 50.00 %; validation loss 0.4000, top-1 86.00 %, top-5 100.00 %; "
             "12.3 s");
@@ -184,21 +186,20 @@ TEST(EpochLine, SaysWhichBatchesItIsOfWhereThatIsNotAll) {
 
 TEST(Texts, OfLanguageModelsHaveThePerplexityBesideTheLoss) {
   RunFacts text = facts();
-  text.is_text = text.has_perplexity = true;
+  text.is_text = true;
+  text.scores = task::make_language_model()->scores();
   const EvalRecord evaluation{
-      .step = 120, .counts = {.loss_sum = 30, .top1 = 1, .top5 = 2, .targets = 10}, .seconds = 2};
+      .step = 120, .scores = {.loss_sum = 30, .targets = 10, .sums = {1, 2}}, .seconds = 2};
   EXPECT_EQ(
       evaluation_line(evaluation, text),
       "evaluation after step 120/2814: validation loss 3.0000, perplexity 20.09, top-1 10.00 %, top-5 20.00 %; 2.0 s");
   StepRecord record = record_of_step();
   EXPECT_THAT(epoch_line(sums_of({record}), record, nullptr, text),
               HasSubstr(": train loss 0.4321, perplexity 1.54; "));
-  EXPECT_EQ(perplexity(3, facts()), std::nullopt) << "of images";
-  EXPECT_EQ(perplexity(1e9, text), std::numeric_limits<double>::infinity());
 }
 
 TEST(ResultLine, SaysWhatTheRunCameTo) {
-  const EvalRecord evaluation{.counts = {.loss_sum = 20, .top1 = 43, .top5 = 50, .targets = 50}};
+  const EvalRecord evaluation{.scores = {.loss_sum = 20, .targets = 50, .sums = {43, 50}}};
   EXPECT_EQ(result_line({"done", 2814, 252, "runs/mine"}, 0.25, evaluation, 712.4, facts()),
             "done after step 2814/2814: train loss 0.2500; validation loss 0.4000, top-1 86.00 %, top-5 100.00 %; "
             "712 samples/s; 4 min 12 s; runs/mine");

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "support/files.h"
+#include "task/task.h"
 
 namespace sluice::report {
 namespace {
@@ -21,6 +22,7 @@ class ReporterTest : public testing::Test {
   ReporterTest() {
     facts_.total_steps = 6;
     facts_.devices = {device::Device{}};
+    facts_.scores = task::make_classification()->scores();
   }
 
   StepRecord step(std::int64_t number, double loss, std::int64_t targets, std::int64_t right, bool evaluated) const {
@@ -34,8 +36,7 @@ class ReporterTest : public testing::Test {
         .loss = loss,
         .samples = targets,
         .targets = targets,
-        .correct = EvalCounts{
-            .loss_sum = loss * static_cast<double>(targets), .top1 = right, .top5 = targets, .targets = targets}};
+        .scores = ScoreSums{.loss_sum = loss * static_cast<double>(targets), .targets = targets, .sums = {static_cast<double>(right), static_cast<double>(targets)}}};
     record.breakdown.step = 1'000'000'000;
     return record;
   }
@@ -70,10 +71,10 @@ TEST_F(ReporterTest, AnEpochEndsWithOneSummaryOfAllItsStepsWithTheEvaluationThat
     reporter.step(step(2, 1.0, 8, 2, false), {}, true);
     reporter.step(step(3, 0.5, 4, 3, true), {}, false);
     reporter.eval(
-        {.step = 3, .epoch = 0, .counts = {.loss_sum = 8, .top1 = 5, .top5 = 9, .targets = 10}, .seconds = 1});
+        {.step = 3, .epoch = 0, .scores = {.loss_sum = 8, .targets = 10, .sums = {5, 9}}, .seconds = 1});
     reporter.step(step(4, 0.25, 8, 8, true), {}, false);
     reporter.eval(
-        {.step = 4, .epoch = 1, .counts = {.loss_sum = 4, .top1 = 5, .top5 = 9, .targets = 10}, .seconds = 1});
+        {.step = 4, .epoch = 1, .scores = {.loss_sum = 4, .targets = 10, .sums = {5, 9}}, .seconds = 1});
     reporter.step(step(5, 0.25, 8, 8, false), {}, false);
     reporter.step(step(6, 0.5, 4, 2, false), {}, true);
     reporter.summary("done", 6);
@@ -133,11 +134,12 @@ TEST_F(ReporterTest, TheNineLinesComeWhereTheyAreAskedFor) {
 }
 
 TEST_F(ReporterTest, PerplexityIsBesideTheLossInEveryRecord) {
-  facts_.is_text = facts_.has_perplexity = true;
+  facts_.is_text = true;
+  facts_.scores = task::make_language_model()->scores();
   log_of([&](Reporter& reporter) {
     reporter.step(step(3, 0.5, 4, 3, true), {}, false);
     reporter.eval(
-        {.step = 3, .epoch = 0, .counts = {.loss_sum = 10, .top1 = 5, .top5 = 9, .targets = 10}, .seconds = 1});
+        {.step = 3, .epoch = 0, .scores = {.loss_sum = 10, .targets = 10, .sums = {5, 9}}, .seconds = 1});
     reporter.summary("done", 3);
   });
   for (const char* const name : {"eval", "summary"}) {

@@ -35,12 +35,13 @@ pipeline::LayerList make_toy_layers(int layers, int width, std::uint64_t seed) {
   return list;
 }
 
-at::Tensor toy_loss(const at::Tensor& output, const at::Tensor& targets) {
-  return (output - targets.to(output.scalar_type()).unsqueeze(1) * 0.1).square().sum();
+at::Tensor toy_loss(const nn::Tensors& outputs, const nn::Tensors& targets) {
+  const at::Tensor& output = outputs.front();
+  return (output - targets.front().to(output.scalar_type()).unsqueeze(1) * 0.1).square().sum();
 }
 
 pipeline::MicroBatch make_toy_batch(std::int64_t samples, int width, std::uint64_t seed) {
-  return {keyed_normal({samples, width}, seed), at::arange(samples) % 7, at::arange(samples)};
+  return {{keyed_normal({samples, width}, seed)}, {at::arange(samples) % 7}, at::arange(samples)};
 }
 
 std::vector<std::vector<device::Device>> cpu_grid(int replicas, int stages) {

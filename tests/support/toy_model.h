@@ -44,7 +44,7 @@ class ProbeLayer final : public nn::Layer {
 [[nodiscard]] pipeline::LayerList make_toy_layers(int layers, int width, std::uint64_t seed);
 
 // Sum over samples of squared distance to the one-hot-like target id (any smooth function will do).
-[[nodiscard]] at::Tensor toy_loss(const at::Tensor& output, const at::Tensor& targets);
+[[nodiscard]] at::Tensor toy_loss(const nn::Tensors& outputs, const nn::Tensors& targets);
 
 [[nodiscard]] pipeline::MicroBatch make_toy_batch(std::int64_t samples, int width, std::uint64_t seed);
 

@@ -80,7 +80,7 @@ TEST(ChooseChunks, ATrialThatLeavesAThreadBehindEndsTheRunWithItsOwnError) {
       });
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   try {
-    (void)choose_chunks(setup, *engine, as_step_batch(*loader.next()));
+    (void)choose_chunks(setup, *engine, as_step_batch(*loader.next(), *setup.task));
     ADD_FAILURE() << "the trial did not fail";
   } catch (const Error& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::kOutOfMemory) << error.what();

@@ -238,7 +238,7 @@ TEST_F(CostCache, NumbersOfChunksThatNeedMoreThanThePlanAllowsAreNotTried) {
   const train::Setup setup = make_setup(config_);
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   data::Loader loader(*setup.train_set, train_loader_options(setup));
-  const engine::StepBatch batch = as_step_batch(*loader.next());
+  const engine::StepBatch batch = as_step_batch(*loader.next(), *setup.task);
   EXPECT_THAT(choose_chunks(setup, engine, batch).why, HasSubstr(", 4: "));
   profiler::LayerProfile profile = profiler::read_profile(files().at(0));
   for (profiler::MeasuredLayer& layer : profile.layers) layer.cost.transformed_bytes = 1 << 30;

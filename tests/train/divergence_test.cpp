@@ -51,9 +51,9 @@ class Divergence : public testing::Test {
 
 TEST_F(Divergence, ASampleThatIsNotFiniteIsBadDataAndNamed) {
   pipeline::MicroBatch batch = engine::test::make_batch(7);
-  batch.inputs = batch.inputs.clone();
-  batch.inputs[5][0][1][1].fill_(kNaN);
-  batch.inputs[5][0][1][2].fill_(kInfinity);
+  batch.inputs[0] = batch.inputs[0].clone();
+  batch.inputs[0][5][0][1][1].fill_(kNaN);
+  batch.inputs[0][5][0][1][2].fill_(kInfinity);
   const auto id = batch.sample_ids[5].item<std::int64_t>();
   EXPECT_THAT(failure_of_step(batch, 3),
               AllOf(StartsWith("3: step 4: the loss is NaN"),

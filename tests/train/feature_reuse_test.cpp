@@ -56,8 +56,8 @@ std::unique_ptr<FrozenPrefix> first_layers(const Setup& setup, int count) {
 // What a slot of a pass does with its share.
 at::Tensor features_of(FeatureReuse& reuse, const FrozenPrefix& prefix, const MicroBatch& share) {
   const auto found = reuse.find(share);
-  if (found.missing.empty()) return found.rows;
-  return reuse.complete(share, found, prefix.forward(found.inputs, nullptr));
+  if (found.missing.empty()) return found.rows.front();
+  return reuse.complete(share, found, prefix.forward(found.inputs, nullptr)).front();
 }
 
 data::SampleReaderOptions reading(const Setup& setup) {
@@ -86,7 +86,7 @@ class Process {
     data::Loader loader(*setup_.train_set, options, {.epoch = number, .batch = 0});
     for (std::int64_t i = 0; i < loader.batches(); ++i) {
       const data::Batch batch = *loader.next();
-      for (const MicroBatch& of_replica : split(as_micro_batch(batch), replicas)) {
+      for (const MicroBatch& of_replica : split(as_micro_batch(batch, *setup_.task), replicas)) {
         for (const MicroBatch& share : split(of_replica, 4)) {
           if (share.samples() > 0) check(share, prefix, features_of(reuse_, prefix, share));
         }
@@ -99,7 +99,7 @@ class Process {
   void check(const MicroBatch& share, const FrozenPrefix& prefix, const at::Tensor& features) {
     std::vector<std::int64_t> ids(share.samples());
     std::copy_n(share.sample_ids.const_data_ptr<std::int64_t>(), ids.size(), ids.begin());
-    const at::Tensor again = prefix.forward(reader_.read(ids, share.view).inputs, nullptr);
+    const at::Tensor again = prefix.forward({reader_.read(ids, share.view).at("inputs")}, nullptr).tensors.front();
     ASSERT_EQ(features.sizes(), again.sizes());
     EXPECT_LE((features - again).abs().max().item<double>(), 1e-12);
     for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -176,7 +176,7 @@ class FeatureReuseOfOne : public testing::Test {
     std::iota(ids.begin(), ids.end(), 0);
     const data::Dataset& set = view == data::kTestView ? *setup_.test_set : *setup_.train_set;
     const auto read = data::SampleReader(set, {.dtype = at::kDouble}).read(ids, view);
-    return {.inputs = read.inputs, .targets = read.targets, .sample_ids = at::arange(count), .view = view};
+    return {.inputs = {read.at("inputs")}, .targets = {read.at("targets")}, .sample_ids = at::arange(count), .view = view};
   }
   [[nodiscard]] std::int64_t hits() const { return nlohmann::json(reuse_.fields())["hits"].get<std::int64_t>(); }
   // Hits of these samples, whose features have to be right.
@@ -184,7 +184,7 @@ class FeatureReuseOfOne : public testing::Test {
     const std::int64_t before = hits();
     const at::Tensor features = features_of(reuse_, prefix, share);
     MicroBatch whole = samples(share.samples(), share.view);
-    EXPECT_LE((features - prefix.forward(whole.inputs, nullptr)).abs().max().item<double>(), 1e-12);
+    EXPECT_LE((features - prefix.forward(whole.inputs, nullptr).tensors.front()).abs().max().item<double>(), 1e-12);
     return hits() - before;
   }
 
@@ -271,11 +271,11 @@ TEST_F(FeatureReuseOfOne, InputsThatWereLeftOutAreReadWhereTheRowIsGone) {
     MicroBatch left_out = samples(6);
     left_out.without_inputs = {true, false, true, true, false, true};
     for (std::int64_t i = 0; i < 6; ++i) {
-      if (left_out.without_inputs[i]) left_out.inputs[i].fill_(std::numeric_limits<double>::quiet_NaN());
+      if (left_out.without_inputs[i]) left_out.inputs[0][i].fill_(std::numeric_limits<double>::quiet_NaN());
     }
-    const MicroBatch before{.inputs = left_out.inputs.clone()};
+    const at::Tensor before = left_out.inputs[0].clone();
     EXPECT_EQ(hits_of(left_out, *prefix), some_are_kept ? 6 : 0);
-    EXPECT_TRUE(at::allclose(left_out.inputs, before.inputs, 0, 0, /*equal_nan=*/true)) << "the caller's stay";
+    EXPECT_TRUE(at::allclose(left_out.inputs[0], before, 0, 0, /*equal_nan=*/true)) << "the caller's stay";
   }
 }
 
@@ -326,12 +326,12 @@ std::string run_auto(double layers_s, std::int64_t& rows_kept) {
   data::Loader loader(*setup.train_set, options);
   testing::internal::CaptureStderr();
   while (const auto batch = loader.next()) {
-    const MicroBatch all = as_micro_batch(*batch);
+    const MicroBatch all = as_micro_batch(*batch, *setup.task);
     const auto found = reuse.find(all);
     const at::Tensor made = at::ones({static_cast<std::int64_t>(found.missing.size()), 4096}, at::kDouble);
     pipeline::FeatureSource::Found looked_for = found;
     looked_for.since = now_ns() - static_cast<Nanoseconds>(layers_s * 1e9);
-    EXPECT_EQ(reuse.complete(all, looked_for, made).size(0), all.samples());
+    EXPECT_EQ(reuse.complete(all, looked_for, {{made}, {FrozenPrefix::kMade}}).front().size(0), all.samples());
     if (++batches == 12) break;
   }
   rows_kept = nlohmann::json(reuse.fields())["rows_in_memory"].get<std::int64_t>();

@@ -59,7 +59,7 @@ std::vector<std::uint64_t> counted_in_steps(const Setup& setup, const Plan& plan
     live.push_back(&composition.executor->stage(ReplicaId{0}, StageId{s}).count_live_bytes());
   engine::TrainStep& step = engine.step();
   data::Loader loader(*setup.train_set, train_loader_options(setup));
-  for (int i = 0; i < 2; ++i) step.run(as_step_batch(*loader.next()), i, 0.01);
+  for (int i = 0; i < 2; ++i) step.run(as_step_batch(*loader.next(), *setup.task), i, 0.01);
   std::vector<std::uint64_t> peaks;
   for (int s = 0; s < plan.stages(); ++s) {
     EXPECT_EQ(live[s]->current(), 0U) << "stage " << s << " keeps something after a step";
@@ -123,7 +123,7 @@ storage::TensorMap gradients_of_a_step(const Setup& setup, const Plan& plan, boo
   }
   engine::TrainStep& step = engine.step();
   data::Loader loader(*setup.train_set, train_loader_options(setup));
-  step.compute_gradients(as_step_batch(*loader.next()), 0, plan.chunks);
+  step.compute_gradients(as_step_batch(*loader.next(), *setup.task), 0, plan.chunks);
   storage::TensorMap gradients;
   for (const auto& [name, tensor] : engine::gradient_tensors(composition)) gradients[name] = tensor.clone();
   return gradients;

@@ -349,11 +349,11 @@ TEST_F(MemoryLimit, AnEvaluationFitsWhereTrainingDoes) {
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();
   at::manual_seed(1);
-  const pipeline::MicroBatch batch{at::randn({1021, setup.model.channels, 32, 32}), at::zeros({1021}, at::kLong),
-                                   at::arange(1021)};
+  const pipeline::MicroBatch batch{
+      {at::randn({1021, setup.model.channels, 32, 32})}, {at::zeros({1021}, at::kLong)}, at::arange(1021)};
   engine::TrainStepOptions options = engine_options(setup).step;
   const engine::EvalStats limited = engine::TrainStep(composition, options).evaluate(batch);
-  EXPECT_EQ(limited.counts.targets, 1021);
+  EXPECT_EQ(limited.scores.targets, 1021);
   options.memory_is_limited = false;
   engine::TrainStep step(composition, options);
   EXPECT_THAT([&] { step.evaluate(batch); }, ThrowsMessage<Error>(HasSubstr("out of memory on"))) << "it fits as it is";
@@ -366,8 +366,8 @@ TEST_F(MemoryLimit, AnEvaluationThatDoesNotFitPointsToItsOwnBatch) {
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::TrainStep& step = engine.step();
   const std::int64_t samples = 2048;
-  const pipeline::MicroBatch batch{at::zeros({samples, setup.model.channels, 32, 32}), at::zeros({samples}, at::kLong),
-                                   at::arange(samples)};
+  const pipeline::MicroBatch batch{
+      {at::zeros({samples, setup.model.channels, 32, 32})}, {at::zeros({samples}, at::kLong)}, at::arange(samples)};
   try {
     step.evaluate(batch);
     FAIL() << "the limit was not held";

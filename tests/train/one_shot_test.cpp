@@ -57,19 +57,19 @@ TEST(RunEvaluation, TakesTheConfigurationOfTheCheckpointAndSaysWhichItWas) {
   const Evaluation found = run_evaluation({.checkpoint = dir / "run"});
   EXPECT_EQ(found.checkpoint, newest);
   EXPECT_EQ(found.step, 5);
-  EXPECT_EQ(found.counts.targets, 8);
+  EXPECT_EQ(found.sums.targets, 8);
   const Evaluation named = run_evaluation({.config_file = dir / "small.toml", .checkpoint = newest});
-  EXPECT_EQ(named.counts.loss(), found.counts.loss());
+  EXPECT_EQ(named.sums.loss(), found.sums.loss());
   const Evaluation older = run_evaluation({.checkpoint = dir / "run/checkpoints/step-2"});
   EXPECT_EQ(older.step, 2);
-  EXPECT_NE(older.counts.loss(), found.counts.loss());
+  EXPECT_NE(older.sums.loss(), found.sums.loss());
 
   const Evaluation limited = run_evaluation({.sets = {"data.limit=3"}, .checkpoint = dir / "run/"});
   EXPECT_EQ(limited.checkpoint, newest);
-  EXPECT_EQ(limited.counts.targets, 3);
+  EXPECT_EQ(limited.sums.targets, 3);
   const Evaluation weights =
       run_evaluation({.config_file = dir / "small.toml", .weights = newest / "model.safetensors"});
-  EXPECT_EQ(weights.counts.loss(), found.counts.loss());
+  EXPECT_EQ(weights.sums.loss(), found.sums.loss());
   EXPECT_TRUE(weights.checkpoint.empty());
 }
 

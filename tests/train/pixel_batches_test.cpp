@@ -55,10 +55,10 @@ TEST(PixelBatches, AreTheNumbersOfTheLoaderBitForBit) {
         for (int batch = 0; batch < 13; ++batch) {
           const data::Batch expected = *numbers.next(), own = *bytes.next();
           EXPECT_FALSE(expected.pixel_scale.defined());
-          ASSERT_EQ(own.inputs.scalar_type(), at::kByte);
-          EXPECT_EQ(own.inputs.nbytes() * c10::elementSize(type), expected.inputs.nbytes());
-          EXPECT_TRUE(at::equal(pipeline::numbers_of_pixels(own.inputs, own.pixel_scale), expected.inputs)) << batch;
-          EXPECT_TRUE(at::equal(own.targets, expected.targets));
+          ASSERT_EQ(own.at("inputs").scalar_type(), at::kByte);
+          EXPECT_EQ(own.at("inputs").nbytes() * c10::elementSize(type), expected.at("inputs").nbytes());
+          EXPECT_TRUE(at::equal(pipeline::numbers_of_pixels(own.at("inputs"), own.pixel_scale), expected.at("inputs"))) << batch;
+          EXPECT_TRUE(at::equal(own.at("targets"), expected.at("targets")));
         }
       }
     }
@@ -75,10 +75,10 @@ TEST(PixelBatches, OnAGpuToo) {
     data::Loader bytes(set, options);
     for (int batch = 0; batch < 13; ++batch) {
       const data::Batch expected = *numbers.next(), own = *bytes.next();
-      EXPECT_TRUE(own.inputs.is_pinned() && own.targets.is_pinned() && own.pixel_scale.is_pinned());
+      EXPECT_TRUE(own.at("inputs").is_pinned() && own.at("targets").is_pinned() && own.pixel_scale.is_pinned());
       EXPECT_TRUE(own.sample_ids.is_pinned());
-      const at::Tensor there = pipeline::numbers_of_pixels(own.inputs.cuda(), own.pixel_scale.cuda());
-      EXPECT_TRUE(at::equal(there.cpu(), expected.inputs)) << batch;
+      const at::Tensor there = pipeline::numbers_of_pixels(own.at("inputs").cuda(), own.pixel_scale.cuda());
+      EXPECT_TRUE(at::equal(there.cpu(), expected.at("inputs"))) << batch;
     }
   }
 }
@@ -87,7 +87,7 @@ TEST(PixelBatches, OnAGpuToo) {
 TEST(PixelBatches, AreRoundedAsPlainFloatArithmeticRounds) {
   const AllBytes set;
   const data::Samples read = data::SampleReader(set, {.gives_bytes = true}).read(std::vector<std::int64_t>{5}, 0);
-  const at::Tensor numbers = pipeline::numbers_of_pixels(read.inputs, read.pixel_scale);
+  const at::Tensor numbers = pipeline::numbers_of_pixels(read.at("inputs"), read.pixel_scale);
   for (std::int64_t c = 0; c < 3; ++c) {
     const auto mean = static_cast<float>(set.info().mean[c]), deviation = static_cast<float>(set.info().stddev[c]);
     for (std::int64_t i = 0; i < 256; ++i) {
@@ -108,7 +108,7 @@ TEST(PixelBatches, WhatChangesNormalisedNumbersKeepsThem) {
   };
   for (const data::Batch& batch :
        {first({.augment = {.erasing = 0.5}}), first({.mix = {.mixup = 0.2}}), first({.mix = {.cutmix = 1}})}) {
-    EXPECT_EQ(batch.inputs.scalar_type(), at::kFloat);
+    EXPECT_EQ(batch.at("inputs").scalar_type(), at::kFloat);
     EXPECT_FALSE(batch.pixel_scale.defined());
   }
 }
@@ -117,8 +117,8 @@ TEST(PixelBatches, ASampleWithoutInputsIsZeros) {
   const AllBytes set;
   const data::SampleReader reader(set, {.gives_bytes = true});
   const data::Samples read = reader.read(std::vector<std::int64_t>{1, 2}, 0, {false, true});
-  EXPECT_GT(read.inputs[0].sum().item<std::int64_t>(), 0);
-  EXPECT_EQ(read.inputs[1].sum().item<std::int64_t>(), 0);
+  EXPECT_GT(read.at("inputs")[0].sum().item<std::int64_t>(), 0);
+  EXPECT_EQ(read.at("inputs")[1].sum().item<std::int64_t>(), 0);
 }
 
 // Steps on several stages and replicas, with frozen layers and without: the same loss and weights bit for bit.
@@ -131,13 +131,13 @@ TEST(PixelBatches, StepsGiveTheSameAsOnNumbers) {
     for (std::int64_t step = 0; step < 3; ++step) {
       pipeline::MicroBatch batch = engine::test::make_batch(kSamples, step + 1);
       at::manual_seed(step);
-      batch.inputs = at::randint(256, batch.inputs.sizes(), at::kByte);
-      batch.pixel_scale = at::tensor({255.0, 0.45, 0.25}, at::kDouble).view({3, 1}).repeat({1, batch.inputs.size(1)});
+      batch.inputs[0] = at::randint(256, batch.inputs[0].sizes(), at::kByte);
+      batch.pixel_scale = at::tensor({255.0, 0.45, 0.25}, at::kDouble).view({3, 1}).repeat({1, batch.inputs[0].size(1)});
       pipeline::MicroBatch same = batch;
-      same.inputs = (batch.inputs.to(at::kDouble) / 255.0 - 0.45) / 0.25;
+      same.inputs[0] = (batch.inputs[0].to(at::kDouble) / 255.0 - 0.45) / 0.25;
       same.pixel_scale.reset();
       EXPECT_EQ(on_bytes.step().run(batch, step, 0.05).loss, on_numbers.step().run(same, step, 0.05).loss) << frozen;
-      EXPECT_EQ(on_bytes.step().evaluate(batch).counts.loss_sum, on_numbers.step().evaluate(same).counts.loss_sum);
+      EXPECT_EQ(on_bytes.step().evaluate(batch).scores.loss_sum, on_numbers.step().evaluate(same).scores.loss_sum);
     }
     const auto weights = engine::parameter_tensors(on_bytes.composition());
     for (const auto& [name, tensor] : engine::parameter_tensors(on_numbers.composition()))

@@ -93,7 +93,7 @@ inline engine::Composition compose_sleepy(Plantation& planted, int chunks, comm:
 }
 
 inline pipeline::MicroBatch batch_of(std::int64_t samples) {
-  return {at::ones({samples, kWidth}), at::zeros({samples}, at::kLong), at::arange(samples)};
+  return {{at::ones({samples, kWidth})}, {at::zeros({samples}, at::kLong)}, at::arange(samples)};
 }
 
 inline profiler::StepBreakdown run_step(engine::Composition& grid, engine::TrainStep& step,

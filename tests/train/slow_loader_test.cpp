@@ -83,7 +83,7 @@ TEST(SlowLoader, ShowsAsLoadWait) {
       const SpanScope span(recorder.process(), Phase::kLoadWait);
       batch = loader.next();
     }
-    (void)step.run(as_step_batch(*batch), number, 0.1);
+    (void)step.run(as_step_batch(*batch, step.task()), number, 0.1);
     const auto breakdown = profiler::break_down(recorder.collect(number, begin, now_ns()));
     Nanoseconds slept = 0;
     for (const Nanoseconds time : dataset.slept()) slept += time;

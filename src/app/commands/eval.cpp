@@ -18,23 +18,23 @@ struct EvalArguments {
 
 void run_eval_command(const EvalArguments& arguments) {
   const train::Evaluation found = train::run_evaluation(arguments.evaluation);
-  const EvalCounts& counts = found.counts;
   const std::string checkpoint = found.checkpoint.string();
   nlohmann::ordered_json json;
+  std::string text;
   if (!checkpoint.empty()) {
     json["checkpoint"] = checkpoint;
     json["step"] = found.step;
+    text = concat("checkpoint ", checkpoint, ": ");
   }
-  json["loss"] = counts.loss();
-  if (found.perplexity) json["perplexity"] = *found.perplexity;
-  json["top1"] = counts.top1_percent();
-  json["top5"] = counts.top5_percent();
-  json["samples"] = counts.targets;
-  arguments.output.print(json, concat(checkpoint.empty() ? "" : concat("checkpoint ", checkpoint, ": "), "top-1 ",
-                                      fixed(counts.top1_percent(), 2), " %  top-5 ", fixed(counts.top5_percent(), 2),
-                                      " %  loss ", fixed(counts.loss(), 4),
-                                      found.perplexity ? concat("  perplexity ", fixed(*found.perplexity, 2)) : "",
-                                      "  on ", counts.targets, " targets"));
+  json["loss"] = found.sums.loss();
+  for (const Score& score : found.scores) {
+    const double value = score.of(found.sums);
+    json[score.name] = value;
+    text += concat(score.title, " ", fixed(value, 2), score.is_percent ? " %  " : "  ");
+  }
+  json["samples"] = found.sums.targets;
+  arguments.output.print(
+      json, concat(text, "loss ", fixed(found.sums.loss(), 4), "  on ", found.sums.targets, " targets"));
 }
 
 }  // namespace

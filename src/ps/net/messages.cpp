@@ -13,8 +13,7 @@
 namespace sluice::ps {
 namespace wire {
 
-SLUICE_FIELDS(PushScores, "scores", field("loss_sum", self.loss_sum), field("top1", self.top1),
-              field("top5", self.top5));
+SLUICE_FIELDS(PushScores, "scores", field("loss_sum", self.loss_sum), field("sums", self.sums));
 SLUICE_FIELDS(PushTimes, "times", field("compute_s", self.compute_s), field("stall_s", self.stall_s),
               field("send_s", self.send_s), field("idle_s", self.idle_s));
 SLUICE_FIELDS(Incarnation, "life", field("life", self.number), field("reign", self.server_epoch));
@@ -71,11 +70,16 @@ bool is_sound(const PushAhead& ahead) {
 static bool is_sound(const PushTimes& times) {
   return is_time(times.compute_s) && is_time(times.stall_s) && is_time(times.send_s) && is_time(times.idle_s);
 }
+static bool is_sound(const PushScores& scores) {
+  constexpr std::size_t kMostScores = 64;
+  const auto is_sum = [](double sum) { return std::abs(sum) <= static_cast<double>(kMostCounted); };
+  return scores.sums.size() <= kMostScores && std::ranges::all_of(scores.sums, is_sum);
+}
 static bool is_sound(const PushMade& push) {
   const PushRecord& record = push.record;
   return record.incarnation >= 1 && record.sequence >= 1 && record.base_version >= 0 && is_count(record.examples) &&
          is_count(record.targets) && is_count(record.local_steps) && record.factor > 0 && push.lease >= 0 &&
-         is_count(push.scores.top1) && is_count(push.scores.top5) && is_sound(push.times);
+         is_sound(push.scores) && is_sound(push.times);
 }
 static bool is_sound(const PushSent& sent) { return sent.sequence >= 1 && is_time(sent.send_s); }
 static bool is_sound(const WorkerHeartbeat& heartbeat) { return heartbeat.pushed >= 0; }

@@ -22,7 +22,7 @@
 
 namespace sluice::ps {
 
-inline constexpr std::int64_t kProtocol = 5;  // version of these messages
+inline constexpr std::int64_t kProtocol = 6;  // version of these messages
 inline constexpr std::int64_t kNone = -1;
 
 struct Incarnation {              // of a worker, from its admission to its removal

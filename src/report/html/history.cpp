@@ -8,6 +8,8 @@
 
 #include "core/concat.h"
 #include "report/record_fields.h"
+#include "report/run_log.h"
+#include "report/run_log.h"
 #include "report/worker_totals.h"
 
 namespace sluice::report {
@@ -94,8 +96,7 @@ void History::add_network(const Json& line) {
 
 void History::add_evaluation(const Json& line) {
   add_value("eval_loss", line, "loss");
-  add_value("eval_top1", line, "top1");
-  add_value("eval_top5", line, "top5");
+  for (const std::string& score : score_names(line)) add_value(("eval_" + score).c_str(), line, score.c_str());
 }
 
 void History::add_push(const Json& line) {

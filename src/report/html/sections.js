@@ -17,14 +17,25 @@ function tile(name, value, className) {
   return value === "-" || value === null ? null : add(make("div", "tile"), make("div", "value " + (className || ""), value), make("div", "name", name));
 }
 
+function scoreTitle(name) {
+  return { top1: "top-1", top5: "top-5" }[name] || name.replace("_", " ");
+}
+
+// Of the runs' evaluations, by name: "eval_top1".
+function scoreCurves(runs) {
+  const names = new Set(runs.flatMap((run) => Object.keys(run.history.curves)));
+  return [...names].filter((name) => name.startsWith("eval_") && !["eval_loss", "eval_perplexity"].includes(name))
+    .filter((name) => runs.length === 1 || name !== "eval_top5")
+    .sort().map((name) => [name, "validation " + scoreTitle(name.slice(5)), { dashed: true, dots: true }]);
+}
+
 function tiles(run) {
   return add(make("div", "tiles"),
     tile("outcome", run.outcome === "unfinished" ? "unfinished" : run.outcome, outcomeClass(run.outcome)),
     tile("step" + (isNumber(run.planned_steps) ? " of " + whole(run.planned_steps) : "s"), whole(run.steps)),
     tile("samples a second", number(run.samples_per_s)),
     tile("validation loss", number(run.loss)),
-    tile("top-1", percent(run.top1)),
-    tile("perplexity", number(run.perplexity)),
+    ...Object.entries(run.scores || {}).filter(([name]) => name !== "top5").map(([name, value]) => tile(scoreTitle(name), name === "perplexity" ? number(value) : percent(value))),
     tile("train loss, last step", number(run.train_loss)),
     tile("devices busy", isNumber(run.device_busy_mean) ? percent(100 * run.device_busy_mean) : "-"),
     tile("MFU", isNumber(run.mfu) ? percent(100 * run.mfu) : "-"),
@@ -80,8 +91,7 @@ function curveCard(title, runs, curves, y, more) {
 function learning(runs) {
   return pairs([
     curveCard("Loss", runs, [["loss", "training", {}], ["eval_loss", "validation", { dashed: true, dots: true }]], "loss"),
-    curveCard("Accuracy", runs, [["top1", "training top-1", {}], ["eval_top1", "validation top-1", { dashed: true, dots: true }],
-      ...(runs.length > 1 ? [] : [["eval_top5", "validation top-5", { dashed: true, dots: true }]])], "%"),
+    curveCard("Accuracy", runs, [["top1", "training top-1", {}], ...scoreCurves(runs)], "%"),
     curveCard("Speed", runs, [["samples_per_s", "samples/s", {}]], "samples/s", { beginAtZero: true }),
     curveCard("Learning rate", runs, [["lr", "learning rate", {}]], "learning rate", { beginAtZero: true })]);
 }

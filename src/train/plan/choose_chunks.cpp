@@ -201,7 +201,7 @@ void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position st
   const engine::StepBatch batch = [&] {
     data::LoaderOptions options = train_loader_options(setup);
     options.prefetch = 1;  // only one batch is needed
-    return as_step_batch(*data::Loader(*setup.train_set, options, start).next());
+    return as_step_batch(*data::Loader(*setup.train_set, options, start).next(), *setup.task);
   }();
   const ChunkChoice choice = choose_chunks(setup, engine, batch);
   const bool was_compared = choice.why.find(',') != std::string::npos;

@@ -40,7 +40,8 @@ engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* proc
 }
 
 engine::TrainStepOptions step_options(const Setup& setup) {
-  return {.seed = setup.config.train.seed,
+  return {.task = setup.task,
+          .seed = setup.config.train.seed,
           .numerics = numerics_of(setup.config),
           .clip_norm = setup.config.train.clip_norm,
           .sums_gradients = freeze::needs_gradients(policy_of(setup)),

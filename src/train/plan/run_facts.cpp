@@ -28,8 +28,6 @@ bool is_text(const Setup& setup) { return setup.train_set->info().kind == Sample
 
 }  // namespace
 
-bool has_perplexity(const Setup& setup) { return is_text(setup) && setup.config.train.label_smoothing == 0; }
-
 report::RunFacts facts_of(const Setup& setup, const engine::Composition& composition) {
   const Plan& plan = composition.plan;
   const engine::DeviceChoice choice = devices_for(setup, plan.devices() * plan.replicas);
@@ -49,7 +47,7 @@ report::RunFacts facts_of(const Setup& setup, const engine::Composition& composi
           .partition_is_measured = plan_request(setup).cut_is_open(),
           .peak_flops = setup.config.profile.peak_tflops * 1e12,
           .is_text = is_text(setup),
-          .has_perplexity = has_perplexity(setup),
+          .scores = setup.task->scores(),
           .spans_machines = setup.process.spans_machines,
           .logs_full_lines = setup.config.log.lines == "full"};
 }

@@ -7,8 +7,6 @@
 
 namespace sluice::train {
 
-// True if the loss is the plain cross-entropy of tokens, so that its exponential is the perplexity.
-[[nodiscard]] bool has_perplexity(const Setup& setup);
 
 [[nodiscard]] report::RunFacts facts_of(const Setup& setup, const engine::Composition& composition);
 

@@ -129,8 +129,9 @@ pipeline::FeatureSource::Found FeatureReuse::find(const pipeline::MicroBatch& sa
   {
     const std::shared_lock lock(mutex_);
     if (has_rows()) {
-      found.rows = at::empty(with_count(samples.samples(), rows_->sizes), rows_->type);
-      is_there = cache_->fetch(data::keys_of(ids_of(samples), samples.view), found.rows);
+      found.rows = {at::empty(with_count(samples.samples(), rows_->sizes), rows_->type)};
+      is_there = cache_->fetch(data::keys_of(ids_of(samples), samples.view), found.rows.front());
+      for (const int source : rows_->inputs) found.rows.push_back(samples.inputs[source]);
     }
   }
   for (std::size_t i = 0; i < is_there.size(); ++i) {
@@ -139,15 +140,19 @@ pipeline::FeatureSource::Found FeatureReuse::find(const pipeline::MicroBatch& sa
   const auto misses = std::ssize(found.missing);
   misses_ += misses;
   hits_ += samples.samples() - misses;
-  if (misses == samples.samples()) found.rows = at::Tensor();
+  if (misses == samples.samples()) found.rows.clear();
   if (misses > 0) found.inputs = inputs_of(samples, found.missing);
   return found;
 }
 
-at::Tensor FeatureReuse::inputs_of(const pipeline::MicroBatch& samples,
-                                   const std::vector<std::int64_t>& missing) const {
-  at::Tensor inputs = samples.inputs;
-  if (std::ssize(missing) < samples.samples()) inputs = inputs.index_select(0, at::tensor(missing));
+nn::Tensors FeatureReuse::inputs_of(const pipeline::MicroBatch& samples,
+                                    const std::vector<std::int64_t>& missing) const {
+  nn::Tensors inputs = samples.inputs;
+  if (std::ssize(missing) < samples.samples()) {
+    for (at::Tensor& input : inputs) {
+      if (input.defined()) input = input.index_select(0, at::tensor(missing));
+    }
+  }
   std::vector<std::int64_t> rows, ids;
   for (std::size_t m = 0; m < missing.size(); ++m) {
     if (samples.without_inputs.empty() || !samples.without_inputs[missing[m]]) continue;
@@ -156,29 +161,34 @@ at::Tensor FeatureReuse::inputs_of(const pipeline::MicroBatch& samples,
   }
   if (ids.empty()) return inputs;
   const data::SampleReader& reader = samples.view == data::kTestView ? test_ : train_;
-  if (inputs.is_same(samples.inputs)) inputs = inputs.clone();
-  return inputs.index_copy_(0, at::tensor(rows), reader.read(ids, samples.view).inputs);
+  at::Tensor& first = inputs.front();
+  if (first.is_same(samples.inputs.front())) first = first.clone();
+  first.index_copy_(0, at::tensor(rows), reader.read(ids, samples.view).at(data::kInputs));
+  return inputs;
 }
 
-at::Tensor FeatureReuse::complete(const pipeline::MicroBatch& samples, const Found& found, const at::Tensor& made) {
+nn::Tensors FeatureReuse::complete(const pipeline::MicroBatch& samples, const Found& found, const Features& made) {
   if (samples.view_repeats) {
     std::vector<std::int64_t> made_of;
     for (const std::int64_t i : found.missing) made_of.push_back(ids_of(samples)[i]);
     keep(data::keys_of(made_of, samples.view), made, to_s(now_ns() - found.since));
   }
-  if (!found.rows.defined()) return made;
-  const at::Tensor missing = at::tensor(found.missing).to(made.device());
-  return found.rows.to(made.device()).index_copy_(0, missing, made);
+  if (found.rows.empty()) return made.tensors;
+  nn::Tensors all = found.rows;
+  const c10::Device device = made.tensors.front().device();
+  const at::Tensor missing = at::tensor(found.missing).to(device);
+  all.front() = all.front().to(device).index_copy_(0, missing, made.tensors.front());
+  return all;
 }
 
-void FeatureReuse::keep(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s) {
+void FeatureReuse::keep(const std::vector<data::FeatureKey>& keys, const Features& made, double made_s) {
   learn_rows(made);
   {
     const std::shared_lock lock(mutex_);
     if (!has_rows()) return;
-    if (keeping_ == Keeping::kOn) return cache_->store(keys, made);
+    if (keeping_ == Keeping::kOn) return cache_->store(keys, made.tensors.front());
   }
-  try_out(keys, made, made_s);
+  try_out(keys, made.tensors.front(), made_s);
 }
 
 void FeatureReuse::try_out(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s) {
@@ -205,14 +215,20 @@ void FeatureReuse::try_out(const std::vector<data::FeatureKey>& keys, const at::
   if (!*pays) cache_->clear();
 }
 
-void FeatureReuse::learn_rows(const at::Tensor& made) {
+void FeatureReuse::learn_rows(const Features& made) {
   {
     const std::shared_lock lock(mutex_);
     if (!waits_for_rows()) return;
   }
   const std::lock_guard lock(mutex_);
   if (!waits_for_rows()) return;
-  Rows rows{made.sizes().slice(1).vec(), made.scalar_type()};
+  const at::Tensor& first = made.tensors.front();
+  Rows rows{first.sizes().slice(1).vec(), first.scalar_type(), {made.sources.begin() + 1, made.sources.end()}};
+  if (std::ranges::find(rows.inputs, pipeline::FrozenPrefix::kMade) != rows.inputs.end()) {
+    log_info("freeze.cache: the frozen layers hand on several tensors of their own, so nothing is cached");
+    keeping_ = Keeping::kNothing;
+    return;
+  }
   cache_->use(hashes_.back(), rows.sizes, rows.type);
   rows_ = std::move(rows);
 }
@@ -231,13 +247,16 @@ void FeatureReuse::follow(const pipeline::FrozenPrefix* prefix) {
   if (before == hashes_) return;
   const std::size_t from = before.size();
   const bool grows = from > 0 && from < hashes_.size() && hashes_[from - 1] == before.back();
-  if (grows && has_rows()) return advance(*prefix, static_cast<int>(from));
+  // Rows alone cannot run through layers that also take inputs of the model.
+  if (grows && has_rows() && rows_->inputs.empty()) return advance(*prefix, static_cast<int>(from));
   forget();
 }
 
 void FeatureReuse::advance(const pipeline::FrozenPrefix& prefix, int from) {
   const c10::Device device = prefix.parameters().values().device();
-  const auto grow = [&](const at::Tensor& rows) { return prefix.forward(rows.to(device), nullptr, from); };
+  const auto grow = [&](const at::Tensor& rows) {
+    return prefix.forward({rows.to(device)}, nullptr, from).tensors.front();
+  };
   try {
     with_all_threads(threads_, [&] {
       const at::Tensor one = grow(at::zeros(with_count(1, rows_->sizes), rows_->type));

@@ -1,5 +1,5 @@
 // feature_reuse: caches the outputs ("rows") of the frozen layers (freeze.cache, data/feature_cache.h), extends them
-// when more layers freeze, and reads left-out inputs if their rows are lost. A row depends on the micro-batch of its
+// when more layers freeze (a single tensor only), and reads left-out inputs if their rows are lost. A row depends on the micro-batch of its
 // sample's first use, so results differ in the last bits from runs without the cache and after a resume. Threads: as
 // FeatureSource; the rest from any thread. Errors: those of reading samples.
 #pragma once
@@ -41,8 +41,9 @@ class FeatureReuse final : public pipeline::FeatureSource {
   explicit FeatureReuse(const Setup& setup);
 
   [[nodiscard]] Found find(const pipeline::MicroBatch& samples) override;
-  [[nodiscard]] at::Tensor complete(const pipeline::MicroBatch& samples, const Found& found,
-                                    const at::Tensor& made) override;
+  using Features = pipeline::FrozenPrefix::Features;
+  [[nodiscard]] nn::Tensors complete(const pipeline::MicroBatch& samples, const Found& found,
+                                     const Features& made) override;
   void follow(const pipeline::FrozenPrefix* prefix) override;
 
   [[nodiscard]] const std::shared_ptr<data::FeatureCache>& cache() const { return cache_; }
@@ -55,13 +56,14 @@ class FeatureReuse final : public pipeline::FeatureSource {
   struct Rows {
     std::vector<std::int64_t> sizes;
     at::ScalarType type = at::kFloat;
+    std::vector<int> inputs = {};  // of the model, which are the features after the first
   };
-  [[nodiscard]] at::Tensor inputs_of(const pipeline::MicroBatch& samples,
-                                     const std::vector<std::int64_t>& missing) const;
+  [[nodiscard]] nn::Tensors inputs_of(const pipeline::MicroBatch& samples,
+                                      const std::vector<std::int64_t>& missing) const;
   [[nodiscard]] bool waits_for_rows() const { return !rows_ && !hashes_.empty() && keeping_ != Keeping::kNothing; }
   [[nodiscard]] bool has_rows() const { return rows_ && keeping_ != Keeping::kNothing; }
-  void learn_rows(const at::Tensor& made);
-  void keep(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s);
+  void learn_rows(const Features& made);
+  void keep(const std::vector<data::FeatureKey>& keys, const Features& made, double made_s);
   // One call of the trial: keeps the rows and fetches them again.
   void try_out(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s);
   void forget();

@@ -111,10 +111,12 @@ void Loop::run_to_the_end() {
 void Loop::log_best() const {
   const EvalHistory& history = progress_.evaluations;
   if (history.since_best == 0) return;
-  const bool is_loss = options_.train.best_by == "loss";
+  const auto score = std::ranges::find(options_.scores, options_.train.best_by, &Score::name);
+  const bool is_loss = score == options_.scores.end();
   parts_.records.note(concat("the best evaluation was after step ", history.best_step, ": ",
-                             is_loss ? "loss " : "top-1 ", fixed(std::abs(history.best.value()), is_loss ? 4 : 2),
-                             is_loss ? "" : " %"));
+                             is_loss ? "loss" : score->title, " ",
+                             fixed(std::abs(history.best.value()), is_loss ? 4 : 2),
+                             !is_loss && score->is_percent ? " %" : ""));
 }
 
 void Loop::finish_observers() {
@@ -184,9 +186,9 @@ void Loop::evaluate_and_report() {
   if (!record) return;
   progress_.evaluation_due = false;
   parts_.records.evaluation(*record);
-  if (!std::isfinite(record->counts.loss())) {
+  if (!std::isfinite(record->scores.loss())) {
     throw DivergedError("after step ", progress_.steps_done, ": the loss on the test set is not finite (",
-                        fixed(record->counts.loss(), 4), "); ", engine::smaller_updates_advice());
+                        fixed(record->scores.loss(), 4), "); ", engine::smaller_updates_advice());
   }
   apply_evaluation(*record);
 }
@@ -194,7 +196,7 @@ void Loop::evaluate_and_report() {
 void Loop::apply_evaluation(const report::EvalRecord& record) {
   EvalHistory& history = progress_.evaluations;
   const int falls = history.plateau.falls;
-  add(history, record.averaged.value_or(record.counts), progress_.steps_done, options_.train);
+  add(history, record.averaged.value_or(record.scores), progress_.steps_done, options_.train, options_.scores);
   const std::string& best_by = options_.train.best_by;
   if (options_.keeps_best && history.best_step == progress_.steps_done) keep_best();
   if (options_.train.lr_schedule == "plateau" && history.plateau.falls > falls) {
@@ -212,7 +214,7 @@ void Loop::apply_evaluation(const report::EvalRecord& record) {
 
 std::optional<RecordedStep> Loop::next_step(double lr) {
   engine::StepRequest request{
-      .count_correct = true,
+      .counts_scores = true,
       .stop = StopSignal::requested(),
       .take_norms = noise_is_due(progress_.steps_done + 1, options_.train.noise_scale_every_steps)};
   for (StepObserver* observer : parts_.observers) observer->before_step(progress_.steps_done + 1);
@@ -290,31 +292,32 @@ bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
 std::optional<report::EvalRecord> Loop::evaluate() {
   const Nanoseconds begin = now_ns();
   const SpanScope span(parts_.engine.recorder().process(), Phase::kEvaluation);
-  const std::optional<EvalCounts> counts = count_right();
-  if (!counts) return std::nullopt;
-  report::EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch, .counts = *counts};
+  const std::optional<ScoreSums> scores = evaluate_all();
+  if (!scores) return std::nullopt;
+  report::EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch, .scores = *scores};
   if (engine::TrainStep& step = parts_.engine.step(); step.has_average()) {
-    step.with_average([&] { record.averaged = count_right(/*of_average=*/true); });
+    step.with_average([&] { record.averaged = evaluate_all(/*of_average=*/true); });
     if (!record.averaged) return std::nullopt;
   }
   record.seconds = to_s(now_ns() - begin);
   return record;
 }
 
-std::optional<EvalCounts> Loop::count_right(bool of_average) {
-  EvalCounts counts;
+std::optional<ScoreSums> Loop::evaluate_all(bool of_average) {
+  ScoreSums sums;
   const auto eval_data = parts_.open_eval_data();
   while (const auto batch = eval_data->next()) {
     const engine::EvalStats stats = [&] {
       const Away away(*this, of_average ? Away::What::kChanges : Away::What::kStays);
-      return parts_.engine.step().evaluate(as_micro_batch(*batch), StopSignal::requested());
+      engine::TrainStep& step = parts_.engine.step();
+      return step.evaluate(as_micro_batch(*batch, step.task()), StopSignal::requested());
     }();
     report_outside_of_steps();  // makes room for the next batch's spans
     stop_is_agreed_ = stats.stop;
     if (stop_is_agreed_) return std::nullopt;
-    counts += stats.counts;
+    sums += stats.scores;
   }
-  return counts;
+  return sums;
 }
 
 void Loop::report_outside_of_steps() {

@@ -26,6 +26,7 @@ namespace sluice::train {
 struct LoopOptions {
   std::int64_t total_steps = 0;
   config::TrainConfig train;
+  Scores scores = {};       // of the task
   bool keeps_best = false;  // keep the best evaluation's checkpoint; requires kept records
   bool saves_at_end = true;
   std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
@@ -109,7 +110,7 @@ class Loop {
   void keep_best();
   void log_best() const;
   // Evaluates each test sample once; nullopt after a signal.
-  [[nodiscard]] std::optional<EvalCounts> count_right(bool of_average = false);
+  [[nodiscard]] std::optional<ScoreSums> evaluate_all(bool of_average = false);
   [[nodiscard]] std::optional<report::EvalRecord> evaluate();
   [[nodiscard]] bool checkpoint_is_due() const;
   [[nodiscard]] bool keeps_records() const { return parts_.records.kept() != nullptr; }

@@ -15,6 +15,7 @@
 #include "report/reporter.h"
 #include "storage/checkpoint_store.h"
 #include "train/setup/run_state.h"
+#include "train/setup/setup.h"
 #include "train/trace/recorded_step.h"
 #include "train/trace/step_observer.h"
 
@@ -96,6 +97,6 @@ class KeptRecords final : public Records {
 };
 
 // The records that a configuration asks for besides metrics.jsonl.
-[[nodiscard]] report::SinkChoice sinks_of(const config::Config& config);
+[[nodiscard]] report::SinkChoice sinks_of(const Setup& setup);
 
 }  // namespace sluice::train

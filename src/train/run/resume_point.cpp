@@ -178,6 +178,7 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
   const config::Config& config = setup.config;
   return {.total_steps = setup.total_steps,
           .train = config.train,
+          .scores = setup.task->scores(),
           .keeps_best = config.checkpoint.best,
           .saves_at_end = config.checkpoint.at_end,
           .checkpoint_every_steps = config.checkpoint.every_steps,

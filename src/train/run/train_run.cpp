@@ -213,7 +213,7 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& o
     log_plans(training);
     peers.before_training().training_begins();
     begin_files(training, files, options.config_file);
-    report::Reporter reporter(run_dir, sinks_of(setup.config), start_of_records(run_dir, files.continue_here, resume));
+    report::Reporter reporter(run_dir, sinks_of(setup), start_of_records(run_dir, files.continue_here, resume));
     KeptRecords records = keep_records(training, checkpoints, reporter);
     record_start(training, resume, records);
     const std::int64_t done = run_loop(training, loop_options(setup, resume, files.continue_here), records);

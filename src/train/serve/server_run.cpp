@@ -11,15 +11,16 @@
 #include "core/text.h"
 #include "engine/state.h"
 #include "train/setup/server_settings.h"
+#include "train/setup/step_batch.h"
 #include "train/setup/worker_share.h"
 
 namespace sluice::train {
 
-pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& lease) {
+pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& lease, const task::Task& task) {
   const int view = reader.view_in(lease.epoch);
   const data::Samples samples = reader.read(lease.samples, view);
-  return {.inputs = samples.inputs,
-          .targets = samples.targets,
+  return {.inputs = in_order(samples.fields, task.inputs()),
+          .targets = in_order(samples.fields, task.targets()),
           .sample_ids = at::tensor(lease.samples, at::kLong),
           .view = view,
           .pixel_scale = samples.pixel_scale};
@@ -38,21 +39,16 @@ data::Batch batch_of_update(const ps::ServerProgress& before, const ps::ServerPr
           .global_size = after.examples - before.examples};
 }
 
-StepStats stats_of(const std::vector<ps::PushDone>& pushes, bool counts_correct) {
+StepStats stats_of(const std::vector<ps::PushDone>& pushes, bool counts_scores) {
   StepStats stats;
-  EvalCounts correct;
-  double loss_sum = 0;
+  ScoreSums scores;
   for (const ps::PushDone& push : pushes) {
     stats.samples += push.record.examples;
     stats.targets += push.record.targets;
-    loss_sum += push.scores.loss_sum;
-    correct += {.loss_sum = push.scores.loss_sum,
-                .top1 = push.scores.top1,
-                .top5 = push.scores.top5,
-                .targets = push.record.targets};
+    scores += {.loss_sum = push.scores.loss_sum, .targets = push.record.targets, .sums = push.scores.sums};
   }
-  if (stats.targets > 0) stats.loss = loss_sum / static_cast<double>(stats.targets);
-  if (counts_correct) stats.correct = correct;
+  if (stats.targets > 0) stats.loss = scores.loss();
+  if (counts_scores) stats.scores = scores;
   return stats;
 }
 
@@ -87,6 +83,13 @@ nlohmann::ordered_json fields_of_push(const ps::PushDone& push, std::int64_t ver
           {"sleep_s", push.times.stall_s}};
 }
 
+constexpr const char* kTop1 = "top1";  // "accuracy" in the formats of these projects
+
+const Score& main_score(const Setup& setup) {
+  const Scores& scores = setup.task->scores();
+  return *std::ranges::find(scores, true, &Score::needs_sums);
+}
+
 // Line in the format of the anytime project's master; empty unless the policy is "amb" or "fmb".
 std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, const StepStats& stats, double seconds) {
   const std::string& policy = setup.config.ps.policy;
@@ -94,9 +97,10 @@ std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, co
   if ((policy != "amb" && policy != "fmb") || done.update.version % every != 0) return {};
   std::string line =
       concat("step = ", done.update.version, ", loss = ", fixed(stats.loss, 4), ", learning_rate = ", done.lr);
-  if (stats.correct && stats.correct->targets > 0) {
-    const auto right = static_cast<double>(stats.correct->top1) / static_cast<double>(stats.correct->targets);
-    line += concat(", accuracy = ", fixed(right, 4));
+  if (stats.scores && stats.scores->targets > 0 && !stats.scores->sums.empty()) {
+    const Score& main = main_score(setup);
+    line += main.name == kTop1 ? concat(", accuracy = ", fixed(main.of(*stats.scores) / 100, 4))
+                               : concat(", ", main.name, " = ", fixed(main.of(*stats.scores), 4));
   }
   return line + concat(" (", fixed(seconds, 3), " sec)");
 }
@@ -104,10 +108,15 @@ std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, co
 // In the format of the dual-batch-size experiments. The log counts epochs from 1, `epoch` from 0.
 std::string describe_round(const Setup& setup, const ps::PushDone& push, std::int64_t epoch) {
   const int worker = static_cast<int>(push.record.worker);
-  const auto targets = static_cast<double>(std::max<std::int64_t>(push.record.targets, 1));
+  const ScoreSums sums{.loss_sum = push.scores.loss_sum,
+                       .targets = std::max<std::int64_t>(push.record.targets, 1),
+                       .sums = push.scores.sums};
+  const Score& main = main_score(setup);
   return concat("Epoch ", epoch + 1, " BS ", share_of(setup, worker).batch, " LR ", own_rate(setup, push), ": worker ",
-                worker, ", push ", push.record.sequence, ", train loss ", fixed(push.scores.loss_sum / targets, 4),
-                ", accuracy ", fixed(100 * static_cast<double>(push.scores.top1) / targets, 2), " %");
+                worker, ", push ", push.record.sequence, ", train loss ", fixed(sums.loss(), 4),
+                sums.sums.empty() ? ""
+                                  : concat(", ", main.name == kTop1 ? "accuracy" : main.name, " ",
+                                           fixed(main.of(sums), 2), main.is_percent ? " %" : ""));
 }
 
 }  // namespace
@@ -116,7 +125,7 @@ RecordedStep step_of(const Setup& setup, const UpdateMade& update) {
   const ps::UpdateRecord& done = update.done;
   const bool is_local = workers_update(setup.config);
   RecordedStep step{.batch = batch_of_update(update.before, update.after, setup),
-                    .stats = stats_of(update.pushes, update.counts_correct)};
+                    .stats = stats_of(update.pushes, update.counts_scores)};
   for (const ps::PushDone& push : update.pushes) {
     nlohmann::ordered_json& fields = step.events.emplace_back("push", fields_of_push(push, done.update.version)).second;
     if (!is_local) continue;

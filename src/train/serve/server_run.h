@@ -15,7 +15,8 @@
 
 namespace sluice::train {
 
-[[nodiscard]] pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& lease);
+[[nodiscard]] pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& lease,
+                                              const task::Task& task);
 
 [[nodiscard]] std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const engine::Engine& engine,
                                                                                         const ps::Layout& layout);
@@ -27,7 +28,7 @@ struct UpdateMade {
   ps::ServerProgress before;
   ps::ServerProgress after;
   double seconds = 0;
-  bool counts_correct = true;
+  bool counts_scores = true;
 };
 [[nodiscard]] RecordedStep step_of(const Setup& setup, const UpdateMade& update);
 

@@ -82,7 +82,7 @@ class VirtualWorkers final : public UpdateSource {
                                          .before = before,
                                          .after = server_->progress(),
                                          .seconds = to_s(update.at - updated_at_),
-                                         .counts_correct = request.count_correct});
+                                         .counts_scores = request.counts_scores});
     for (std::size_t p = 0; p < update.pushes.size(); ++p) {
       const ps::PushDone& push = update.pushes[p];
       const Step& made = steps_[of(push.record)];
@@ -184,7 +184,7 @@ class VirtualWorkers final : public UpdateSource {
 
   pipeline::MicroBatch read(const data::Lease& samples) {
     const SpanScope span(engine_->recorder().process(), Phase::kLoadWait);
-    return read_lease(reader_, samples);
+    return read_lease(reader_, samples, *setup_.task);
   }
 
   const Setup& setup_;

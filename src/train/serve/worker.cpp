@@ -227,7 +227,7 @@ class Worker {
       }
       // Dropout depends on the step number, so it follows the server's version, which a resumed run repeats.
       const std::int64_t number = push.version * share_.steps() + static_cast<std::int64_t>(i);
-      const StepStats stats = engine_.step().run({batch}, number, lr_.at(push.version), {.count_correct = true});
+      const StepStats stats = engine_.step().run({batch}, number, lr_.at(push.version), {.counts_scores = true});
       const Nanoseconds end = now_ns();
       const StepSpans spans = engine_.recorder().collect(number, std::exchange(begin_, end), end);
       trace_.add(spans, stats, engine_.plan());
@@ -244,7 +244,7 @@ class Worker {
 
   pipeline::MicroBatch read(const data::Lease& lease) {
     const SpanScope span(engine_.recorder().process(), Phase::kLoadWait);
-    return read_lease(reader_, lease);
+    return read_lease(reader_, lease, *setup_.task);
   }
 
   void log_progress(double last_send_s) const {

@@ -1,12 +1,16 @@
 #include "train/setup/eval_history.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace sluice::train {
 namespace {
 
-double score_of(const EvalCounts& counts, const config::TrainConfig& train) {
-  return train.best_by == "loss" ? -counts.loss() : counts.top1_percent();
+// Higher is better.
+double score_of(const ScoreSums& sums, const std::string& best_by, const Scores& scores) {
+  const auto score = std::ranges::find(scores, best_by, &Score::name);
+  if (score == scores.end()) return -sums.loss();
+  return score->higher_is_better ? score->of(sums) : -score->of(sums);
 }
 
 bool take(std::optional<double>& best, int& since_best, double score, double margin) {
@@ -24,8 +28,9 @@ std::optional<double> number_in(const nlohmann::json& json) {
 
 }  // namespace
 
-void add(EvalHistory& history, const EvalCounts& counts, std::int64_t step, const config::TrainConfig& train) {
-  const double score = score_of(counts, train);
+void add(EvalHistory& history, const ScoreSums& sums, std::int64_t step, const config::TrainConfig& train,
+         const Scores& scores) {
+  const double score = score_of(sums, train.best_by, scores);
   if (take(history.best, history.since_best, score, 0)) history.best_step = step;
   constexpr double kThreshold = 1e-4;  // PyTorch's default: a fraction of the best score
   EvalHistory::Plateau& plateau = history.plateau;

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
-#include "core/step_stats.h"
+#include "core/scores.h"
 
 namespace sluice::train {
 
@@ -30,7 +30,8 @@ struct EvalHistory {
 };
 
 // step: steps done before the evaluation. Requires: a finite loss.
-void add(EvalHistory& history, const EvalCounts& counts, std::int64_t step, const config::TrainConfig& train);
+void add(EvalHistory& history, const ScoreSums& sums, std::int64_t step, const config::TrainConfig& train,
+         const Scores& scores);
 
 [[nodiscard]] inline bool ends_early(const EvalHistory& history, const config::TrainConfig& train) {
   return train.stop_patience > 0 && history.since_best >= train.stop_patience;

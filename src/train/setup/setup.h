@@ -17,6 +17,7 @@
 #include "models/model.h"
 #include "optim/lr_schedule.h"
 #include "pipeline/state_memory.h"
+#include "task/task.h"
 #include "train/setup/constants.h"
 #include "train/setup/data_identity.h"
 
@@ -38,6 +39,7 @@ struct Setup {
   std::shared_ptr<data::Dataset> train_set;  // shared with abandoned reads that hang; null: see SetupFor
   std::shared_ptr<data::Dataset> test_set;
   models::ModelOptions model;
+  task::TaskPtr task;
   Constants constants;                 // filled by take()
   std::filesystem::path weights_path;  // of model.weights; filled by read_resume_point() if the run starts from them
   int layers = 0;

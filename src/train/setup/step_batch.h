@@ -4,16 +4,32 @@
 #include "data/loader.h"
 #include "engine/train_step.h"
 #include "pipeline/micro_batch.h"
+#include "task/task.h"
 
 namespace sluice::train {
 
-[[nodiscard]] inline pipeline::MicroBatch as_micro_batch(const data::Batch& batch) {
-  return {batch.inputs,       batch.targets,        batch.sample_ids, batch.view,
-          batch.view_repeats, batch.without_inputs, batch.pixel_scale};
+// Undefined for a field that the batch lacks.
+[[nodiscard]] inline nn::Tensors in_order(const data::Fields& fields, const std::vector<std::string>& names) {
+  nn::Tensors tensors;
+  for (const std::string& name : names) {
+    const auto field = fields.find(name);
+    tensors.push_back(field == fields.end() ? at::Tensor() : field->second);
+  }
+  return tensors;
 }
 
-[[nodiscard]] inline engine::StepBatch as_step_batch(const data::Batch& batch) {
-  return {as_micro_batch(batch), batch.global_size, batch.epoch * batch.batches + batch.batch};
+[[nodiscard]] inline pipeline::MicroBatch as_micro_batch(const data::Batch& batch, const task::Task& task) {
+  return {in_order(batch.fields, task.inputs()),
+          in_order(batch.fields, task.targets()),
+          batch.sample_ids,
+          batch.view,
+          batch.view_repeats,
+          batch.without_inputs,
+          batch.pixel_scale};
+}
+
+[[nodiscard]] inline engine::StepBatch as_step_batch(const data::Batch& batch, const task::Task& task) {
+  return {as_micro_batch(batch, task), batch.global_size, batch.epoch * batch.batches + batch.batch};
 }
 
 }  // namespace sluice::train

@@ -133,7 +133,7 @@ pipeline::MicroBatch image_batch(const fs::path& file, const storage::TensorMap&
   if (targets.dim() != 1 || targets.size(0) != inputs.size(0))
     reject_tensor(file, "targets", targets, concat("there are ", inputs.size(0), " inputs"));
   check_numbers(file, "targets", targets, "classes", model.classes, "model.classes");
-  return {inputs, targets, at::arange(inputs.size(0))};
+  return {{inputs}, {targets}, at::arange(inputs.size(0))};
 }
 
 pipeline::MicroBatch token_batch(const fs::path& file, const storage::TensorMap& tensors,
@@ -146,13 +146,13 @@ pipeline::MicroBatch token_batch(const fs::path& file, const storage::TensorMap&
   }
   if (targets.sizes() != inputs.sizes())
     reject_tensor(file, "targets", targets, concat("the inputs are ", inputs.sizes()));
-  if (nn::count_targets(targets) == 0)
-    throw DataError(file.string(), ": every entry of 'targets' is ", nn::kNoTarget,
+  if (targets.eq(task::kNoTarget).all().item<bool>())
+    throw DataError(file.string(), ": every entry of 'targets' is ", task::kNoTarget,
                     ", which the loss ignores; give at least one other target");
   check_numbers(file, "inputs", inputs, "tokens", model.vocabulary, "model.vocabulary");
-  check_numbers(file, "targets", targets.masked_select(targets.ne(nn::kNoTarget)), "tokens", model.vocabulary,
+  check_numbers(file, "targets", targets.masked_select(targets.ne(task::kNoTarget)), "tokens", model.vocabulary,
                 "model.vocabulary");
-  return {inputs, targets, at::arange(inputs.size(0))};
+  return {{inputs}, {targets}, at::arange(inputs.size(0))};
 }
 
 pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions& model) {
@@ -173,7 +173,7 @@ pipeline::MicroBatch first_training_batch(const Setup& setup) {
   options.mix = {};
   options.threads = 0;
   data::Loader loader(*setup.train_set, options);
-  return as_micro_batch(*loader.next());
+  return as_micro_batch(*loader.next(), *setup.task);
 }
 
 // Makes a step's update. It writes the file even if loss or gradient are not finite and the update is refused.
@@ -243,26 +243,24 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   engine::load_model(composition, evaluated.tensors, evaluated.file.string());
   engine::TrainStep& step = engine.step();
   data::Loader loader(*setup.test_set, eval_loader_options(setup));
-  EvalCounts counts;
+  ScoreSums sums;
   std::vector<at::Tensor> logits, labels;
   while (const auto batch = loader.next()) {
     at::Tensor of_batch;
     at::Tensor* const wanted = options.logits.empty() ? nullptr : &of_batch;
-    counts += step.evaluate(as_micro_batch(*batch), /*stop=*/false, wanted).counts;
+    sums += step.evaluate(as_micro_batch(*batch, *setup.task), /*stop=*/false, wanted).scores;
     if (options.logits.empty()) continue;
     logits.push_back(of_batch);
-    labels.push_back(batch->targets);
+    labels.push_back(batch->at(setup.task->targets().front()));
   }
   if (!options.logits.empty())
     storage::write_safetensors(options.logits, {{"logits", at::cat(logits)}, {"labels", at::cat(labels)}});
-  if (!std::isfinite(counts.loss())) {
-    throw DivergedError("the loss of these weights on the test set is ", fixed(counts.loss(), 4),
+  if (!std::isfinite(sums.loss())) {
+    throw DivergedError("the loss of these weights on the test set is ", fixed(sums.loss(), 4),
                         ": their run diverged, or they are for other data; use an earlier checkpoint");
   }
-  return {.counts = counts,
-          .checkpoint = evaluated.checkpoint,
-          .step = evaluated.step,
-          .perplexity = has_perplexity(setup) ? std::optional(std::exp(counts.loss())) : std::nullopt};
+  return {
+      .sums = sums, .scores = setup.task->scores(), .checkpoint = evaluated.checkpoint, .step = evaluated.step};
 }
 
 double run_single_step(const config::Config& wanted, const SingleStepOptions& options) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "nn/loss.h"
+#include "core/scores.h"
 
 namespace sluice::train {
 
@@ -24,10 +24,10 @@ struct EvaluationOptions {
   bool of_validation = false;    // evaluate the held-out samples (data.validation), not the test set
 };
 struct Evaluation {
-  EvalCounts counts;
+  ScoreSums sums;
+  Scores scores;                     // of the task
   std::filesystem::path checkpoint;  // empty: weights were evaluated
   std::int64_t step = 0;
-  std::optional<double> perplexity;  // of texts
 };
 [[nodiscard]] Evaluation run_evaluation(const EvaluationOptions& options);
 
@@ -35,7 +35,7 @@ struct SingleStepOptions {
   std::filesystem::path config_file;  // must not be overwritten
   std::filesystem::path weights;      // empty: model.weights, or fresh weights
   // Safetensors: `inputs` [n, channels, height, width] and `targets` [n]. Token models: both [n, T]; targets of
-  // kNoTarget are ignored. Empty: the first training batch.
+  // task::kNoTarget are ignored. Empty: the first training batch.
   std::filesystem::path batch;
   // Safetensors: loss, logits and grad/<parameter> of the step; param/<parameter> and buffer/<name> after it.
   std::filesystem::path out;

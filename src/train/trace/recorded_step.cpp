@@ -17,7 +17,7 @@ RecordedStep run_recorded_step(data::Loader& loader, engine::Engine& engine, std
     const SpanScope span(recorder.process(), Phase::kLoadWait);
     batch = loader.next();
   }
-  StepStats stats = engine.step().run(as_step_batch(*batch), step, lr, request);
+  StepStats stats = engine.step().run(as_step_batch(*batch, engine.step().task()), step, lr, request);
   return {std::move(*batch), std::move(stats), recorder.collect(step + 1, begin, now_ns())};
 }
 

@@ -85,9 +85,9 @@ std::string sample(const std::string& path, std::istream& line, std::ostream& to
   line >> index >> size >> broken;
   const SampleReader reader(*folder, {.sizes = {.image_size = size}, .skips_broken = broken == "skip"});
   const Samples samples = reader.read(std::vector{index}, 0);
-  to.write(static_cast<const char*>(samples.inputs.const_data_ptr()),
-           static_cast<std::streamsize>(samples.inputs.nbytes()));
-  return "ok " + std::to_string(samples.targets.item<std::int64_t>());
+  to.write(static_cast<const char*>(samples.at("inputs").const_data_ptr()),
+           static_cast<std::streamsize>(samples.at("inputs").nbytes()));
+  return "ok " + std::to_string(samples.at("targets").item<std::int64_t>());
 }
 
 std::unique_ptr<Dataset> read_dataset(const std::string& path, std::istream& line) {

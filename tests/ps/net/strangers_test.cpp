@@ -159,7 +159,10 @@ TEST(NetworkTest, NumbersThatCannotBeAreNoMessage) {
   ASSERT_TRUE(from_worker(header_of(PushSent{1, 0.5})));
   for (const double seconds : {-1e-9, std::nan(""), HUGE_VAL})
     EXPECT_FALSE(from_worker(header_of(PushSent{1, seconds}))) << seconds;
-  EXPECT_FALSE(is_read([](PushMade& push) { push.scores.top1 = -1; }));
+  EXPECT_TRUE(is_read([](PushMade& push) { push.scores.sums = {1, -0.5}; }));
+  EXPECT_FALSE(is_read([](PushMade& push) { push.scores.sums = std::vector<double>(65); }));
+  for (const double sum : {std::nan(""), HUGE_VAL, 1e15})
+    EXPECT_FALSE(is_read([&](PushMade& push) { push.scores.sums = {1, sum}; })) << sum;
   EXPECT_FALSE(is_read([](PushMade& push) { push.record.incarnation = 0; }));
   EXPECT_FALSE(is_read([](PushMade& push) { push.lease = kNone; }));
   EXPECT_FALSE(from_worker(header_of(WorkerAgain{.version = -5})));

@@ -1,4 +1,4 @@
-#include "nn/loss.h"
+#include "task/task.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,24 @@
 #include <cmath>
 #include <limits>
 
-namespace sluice::nn {
+namespace sluice::task {
 namespace {
 
 at::Tensor ids(const std::vector<std::int64_t>& values) { return at::tensor(values, at::kLong); }
+
+auto cross_entropy_sum(double label_smoothing) {
+  return [task = make_classification(label_smoothing)](const at::Tensor& logits, const at::Tensor& targets) {
+    return task->loss({logits}, {targets});
+  };
+}
+
+std::int64_t count_targets(const at::Tensor& targets) { return make_classification()->count_targets({targets}); }
+
+// Numbers of top-1 and top-5 hits.
+std::vector<double> count(const at::Tensor& logits, const at::Tensor& targets) {
+  const TaskPtr task = make_classification();
+  return task->sums_of(task->count({logits}, {targets}));
+}
 
 TEST(CrossEntropySum, IsTheSumOverTheSamplesOfMinusTheLogProbability) {
   const at::Tensor logits = at::arange(12, at::kDouble).reshape({4, 3}).sin();
@@ -60,8 +74,7 @@ TEST(CrossEntropySum, OfSharesIsTheMeanOfTheClassesLossesByTheirShares) {
     EXPECT_NEAR(loss(logits, shares).item<double>(), expected, 1e-14);
   }
   EXPECT_EQ(count_targets(shares), 4);
-  EXPECT_TRUE(at::equal(count_correct(logits, shares), count_correct(logits, first)));
-  EXPECT_TRUE(at::equal(logits_to_count(logits, shares), logits_to_count(logits, first)));
+  EXPECT_EQ(count(logits, shares), count(logits, first));
   EXPECT_EQ(cross_entropy_sum(0)(logits.narrow(0, 0, 0), shares.narrow(0, 0, 0)).item<double>(), 0);
 }
 
@@ -81,52 +94,34 @@ TEST(CountTargets, IsWhatTheLossOfPartsIsDividedBy) {
   EXPECT_NEAR(sum / static_cast<double>(count_targets(targets)), mean.item<double>(), 1e-14);
 }
 
-EvalCounts count(const at::Tensor& logits, const at::Tensor& targets) {
-  return counts_of(count_correct(logits, targets));
-}
-
 TEST(CountCorrect, LeavesMaskedTokensOut) {
   const at::Tensor logits = at::arange(3, at::kFloat).neg().expand({2, 4, 3});  // class c has rank c
-  const EvalCounts counts = count(logits, ids({0, 1, kNoTarget, 0, kNoTarget, 2, 0, 0}).view({2, 4}));
-  EXPECT_EQ(counts.targets, 6);
-  EXPECT_EQ(counts.top1, 4);
-  EXPECT_EQ(counts.top5, 6);
-  EXPECT_EQ(count(logits, at::full({2, 4}, kNoTarget, at::kLong)).targets, 0);
+  EXPECT_EQ(count(logits, ids({0, 1, kNoTarget, 0, kNoTarget, 2, 0, 0}).view({2, 4})), (std::vector<double>{4, 6}));
+  EXPECT_EQ(count(logits, at::full({2, 4}, kNoTarget, at::kLong)), (std::vector<double>{0, 0}));
 }
 
-EvalCounts count_ranks(const std::vector<int>& ranks, int classes) {
+std::vector<double> count_ranks(const std::vector<int>& ranks, int classes) {
   const at::Tensor row = at::arange(classes, at::kFloat).neg();  // class c has rank c
   return count(row.repeat({static_cast<std::int64_t>(ranks.size()), 1}), ids({ranks.begin(), ranks.end()}));
 }
 
 TEST(CountCorrect, CountsTheLargestAndTheFiveLargest) {
-  const EvalCounts counts = count_ranks({0, 1, 4, 5, 9, 0}, 10);
-  EXPECT_EQ(counts.top1, 2);
-  EXPECT_EQ(counts.top5, 4);
-  EXPECT_EQ(counts.targets, 6);
+  EXPECT_EQ(count_ranks({0, 1, 4, 5, 9, 0}, 10), (std::vector<double>{2, 4}));
 }
 
 TEST(CountCorrect, TopFiveOfFewerThanFiveClassesIsEverySample) {
-  const EvalCounts counts = count_ranks({0, 1, 2}, 3);
-  EXPECT_EQ(counts.top1, 1);
-  EXPECT_EQ(counts.top5, 3);
+  EXPECT_EQ(count_ranks({0, 1, 2}, 3), (std::vector<double>{1, 3}));
 }
 
 TEST(CountCorrect, AConstantOutputIsRightOnlyForTheFirstClass) {
-  const EvalCounts counts = count(at::zeros({10, 10}), at::arange(10, at::kLong));
-  EXPECT_EQ(counts.top1, 1);
-  EXPECT_EQ(counts.top5, 5);
+  EXPECT_EQ(count(at::zeros({10, 10}), at::arange(10, at::kLong)), (std::vector<double>{1, 5}));
 }
 
 TEST(CountCorrect, NaNIsNeverRight) {
   const at::Tensor logits = at::full({4, 10}, std::numeric_limits<float>::quiet_NaN());
-  const EvalCounts counts = count(logits, ids({0, 1, 2, 3}));
-  EXPECT_EQ(counts.top1, 0);
-  EXPECT_EQ(counts.top5, 0);
-  EXPECT_EQ(counts.targets, 4);
-  const EvalCounts few = count(logits.narrow(1, 0, 3), ids({0, 1, 2, kNoTarget}));
-  EXPECT_EQ(few.top5, 0) << "nor where there are no five classes";
-  EXPECT_EQ(few.targets, 3);
+  EXPECT_EQ(count(logits, ids({0, 1, 2, 3})), (std::vector<double>{0, 0}));
+  EXPECT_EQ(count(logits.narrow(1, 0, 3), ids({0, 1, 2, kNoTarget})), (std::vector<double>{0, 0}))
+      << "nor with fewer than five classes";
 }
 
 TEST(CountCorrect, IsTheRankInAStableSortOfTheLogits) {
@@ -137,24 +132,34 @@ TEST(CountCorrect, IsTheRankInAStableSortOfTheLogits) {
     const at::Tensor targets = at::arange(40, at::kLong).mul(3).remainder(10);
     const at::Tensor order = std::get<1>(logits.sort(/*stable=*/true, 1, /*descending=*/true));
     const at::Tensor rank = order.eq(targets.unsqueeze(1)).to(at::kLong).argmax(1);
-    const EvalCounts counts = count(logits, targets);
-    EXPECT_EQ(counts.top1, rank.eq(0).sum().item<std::int64_t>());
-    EXPECT_EQ(counts.top5, rank.lt(5).sum().item<std::int64_t>());
-    EXPECT_EQ(counts.targets, 40);
-    const EvalCounts later = counts_of(logits_to_count(logits, targets));
-    EXPECT_EQ(later.top1, counts.top1) << "counted after the step, as on GPUs";
-    EXPECT_EQ(later.top5, counts.top5);
-    EXPECT_EQ(later.targets, counts.targets);
+    const std::vector<double> counts = count(logits, targets);
+    EXPECT_EQ(counts[0], rank.eq(0).sum().item<double>());
+    EXPECT_EQ(counts[1], rank.lt(5).sum().item<double>());
+    const at::Tensor rows = at::cat({logits.to(at::kDouble), targets.to(at::kDouble).unsqueeze(1)}, 1);
+    EXPECT_EQ(make_classification()->sums_of(rows), counts) << "counted after the step, as on GPUs";
   }
 }
 
-TEST(EvalCounts, AddUpAndGiveMeansAndPercent) {
-  EvalCounts counts{.loss_sum = 3, .top1 = 1, .top5 = 2, .targets = 2};
-  counts += {.loss_sum = 1, .top1 = 1, .top5 = 2, .targets = 6};
-  EXPECT_EQ(counts.loss(), 0.5);
-  EXPECT_EQ(counts.top1_percent(), 25);
-  EXPECT_EQ(counts.top5_percent(), 50);
+TEST(Scores, AddUpAndGiveMeansAndPercent) {
+  ScoreSums sums{.loss_sum = 3, .targets = 2, .sums = {1, 2}};
+  sums += {.loss_sum = 1, .targets = 6, .sums = {1, 2}};
+  sums += {};  // a part that counted none
+  EXPECT_EQ(sums.loss(), 0.5);
+  const Scores scores = make_classification()->scores();
+  ASSERT_EQ(scores.size(), 2U);
+  EXPECT_EQ(scores[0].name, "top1");
+  EXPECT_EQ(scores[0].of(sums), 25);
+  EXPECT_EQ(scores[1].of(sums), 50);
+}
+
+TEST(Scores, OfALanguageModelHaveThePerplexityUnlessLabelsAreSmoothed) {
+  const Scores scores = make_language_model()->scores();
+  EXPECT_EQ(scores.front().name, "perplexity");
+  EXPECT_FALSE(scores.front().higher_is_better);
+  EXPECT_NEAR(scores.front().of({.loss_sum = 4, .targets = 2}), std::exp(2.0), 1e-12);
+  EXPECT_EQ(scores.front().of({.loss_sum = 1e9, .targets = 1}), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(make_language_model(0.1)->scores().front().name, "top1");
 }
 
 }  // namespace
-}  // namespace sluice::nn
+}  // namespace sluice::task
