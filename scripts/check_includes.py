@@ -31,7 +31,7 @@ MAY_INCLUDE = {
     "pipeline/schedule": {"core"},
     "pipeline": {"core", "nn", "device", "comm", "pipeline/schedule"},
     "ddp": {"core", "device", "comm"},
-    "measure": {"core", "profiler", "profiler/cupti", "profiler/operators", "device", "comm", "nn", "models", "optim", "storage",
+    "measure": {"core", "profiler", "profiler/cupti", "profiler/operators", "device", "comm", "nn", "models", "task", "optim", "storage",
                          "pipeline", "ddp", "data", "ps", "ps/policy", "ps/net"},
     "freeze": {"core"},
     "ps/policy": {"core"},
@@ -41,7 +41,7 @@ MAY_INCLUDE = {
     "engine": {"core", "device", "comm", "nn", "task", "optim", "storage", "pipeline", "pipeline/schedule", "ddp"},
     "report": {"core", "config", "device", "pipeline/schedule", "profiler", "tune", "storage"},
     "train/setup": {"core", "config", "device", "comm", "data", "pipeline/schedule", "pipeline", "freeze", "ps/policy", "tune", "storage",
-                    "optim", "models", "ps", "measure", "engine", "report"},
+                    "optim", "models", "task", "ps", "measure", "engine", "report"},
     "train/trace": {"core", "config", "device", "comm", "profiler", "profiler/cupti", "profiler/operators", "profiler/torch_trace", "data",
                     "storage", "engine", "report", "train/setup"},
     "train/plan": {"core", "config", "device", "comm", "profiler", "data", "pipeline/schedule", "pipeline", "freeze", "tune", "storage",
@@ -50,7 +50,7 @@ MAY_INCLUDE = {
                     "report", "train/setup", "train/trace", "train/plan"},
     "train/run": {"core", "config", "device", "comm", "profiler", "data", "pipeline", "storage", "optim", "engine", "report", "train/setup", "train/trace",
                   "train/plan", "train/serve"},
-    "train/study": {"core", "config", "device", "comm", "nn", "profiler", "data", "pipeline/schedule", "freeze", "tune", "storage", "models",
+    "train/study": {"core", "config", "device", "comm", "task", "profiler", "data", "pipeline/schedule", "freeze", "tune", "storage", "models",
                     "measure", "engine", "report", "train/setup", "train/plan"},
 }
 # These may include all rooms above; unused edges are no finding.

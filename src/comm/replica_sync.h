@@ -69,8 +69,8 @@ struct ReplicaNorms {
 // The local replicas' part of a step, counted from the micro-batches that have run.
 struct Contribution {
   std::int64_t samples = 0;
-  std::int64_t targets = 0;  // targets that count: one per sample, or the tokens of texts
-  double loss_sum = 0;       // sum over the targets, not their mean
+  std::int64_t targets = 0;         // targets that count: one per sample, or the tokens of texts
+  double loss_sum = 0;              // sum over the targets, not their mean
   std::vector<double> scores = {};  // ScoreSums::sums: equally many in every process
   int stop_votes = 0;               // number of processes that want the run to stop after this step
   std::int64_t batch = 0;           // index of the batch, counted from the beginning of the first epoch; not summed

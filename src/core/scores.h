@@ -38,7 +38,7 @@ struct Score {
   bool needs_sums = true;  // false: it follows from the loss
 };
 
-// Of a task. The first one that needs sums is the main score.
+// A task's. The first one that needs sums is the main score.
 using Scores = std::vector<Score>;
 
 }  // namespace sluice

@@ -44,8 +44,8 @@ struct Samples {
   // inputs: [n, channels, height, width], or tokens [n, context] int64. targets: [n] int64, or the next token at each
   // position [n, context].
   Fields fields;
-  // Defined if the `inputs` are uint8: [3, channels] of SampleReaderOptions::dtype. The normalised input is (pixel / row
-  // 0 - row 1) / row 2, with each step rounded.
+  // Defined if the `inputs` are uint8: [3, channels] of SampleReaderOptions::dtype. The normalised input is (pixel /
+  // row 0 - row 1) / row 2, with each step rounded.
   at::Tensor pixel_scale = {};
 
   [[nodiscard]] const at::Tensor& at(std::string_view field) const { return fields.find(field)->second; }

@@ -48,8 +48,8 @@ class Reducer final : public comm::ReplicaSync {
 
  private:
   void connect(const Network& network, const ReducerOptions& options);
-  // Contributions and times of all processes are exchanged in one sum. Layout: kCounts numbers, the scores, each process's batch,
-  // each process's times, then kNorms numbers if norms are taken.
+  // Contributions and times of all processes are exchanged in one sum. Layout: kCounts numbers, the scores, each
+  // process's batch, each process's times, then kNorms numbers if norms are taken.
   using Times = std::vector<std::vector<SumTimes>>;  // [stage][bucket]
   static constexpr std::int64_t kCounts = 4;
   static constexpr std::int64_t kNorms = 4;

@@ -49,9 +49,10 @@ void check_same_batch(const std::vector<std::int64_t>& of_processes, std::int64_
 
 pipeline::PassRequest TrainStep::request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
                                              int chunks) const {
-  pipeline::PassRequest request{
-      .schedule = std::move(schedule),
-      .loss = [task = options_.task](const auto& outputs, const auto& targets) { return task->loss(outputs, targets); }};
+  pipeline::PassRequest request{.schedule = std::move(schedule),
+                                .loss = [task = options_.task](const auto& outputs, const auto& targets) {
+                                  return task->loss(outputs, targets);
+                                }};
   request.context.numerics = options_.numerics;
   request.context.seed = options_.seed;
   composition_.follow_frozen();
@@ -164,7 +165,8 @@ StepStats TrainStep::stats_of(const Contributed& own, const comm::StepOutcome& o
 TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::int64_t step, int chunks,
                                                   const StepRequest& wanted) {
   // The number of targets in other processes is known only when the gradients are summed.
-  const double scaled_by = at_least_1(is_alone() ? options_.task->count_targets(batch.local.targets) : batch.global_samples);
+  const double scaled_by =
+      at_least_1(is_alone() ? options_.task->count_targets(batch.local.targets) : batch.global_samples);
   const comm::StepStart start{.step = step,
                               .lr = wanted.lr,
                               .is_trial = wanted.is_trial,

@@ -21,7 +21,8 @@ struct MicroBatch {
   // Augmentation view of all samples: a sample has the same inputs, bit for bit, whenever its view is the same.
   int view = 0;
   bool view_repeats = true;  // the view occurs again later in the run
-  // [i]: the first input of sample i is NaN, because its features are cached (feature_source.h). Empty: none are missing.
+  // [i]: the first input of sample i is NaN, because its features are cached (feature_source.h). Empty: none are
+  // missing.
   std::vector<bool> without_inputs = {};
   // [3, channels] if the first input is bytes of images: numbers_of_pixels() converts them on the device. Undefined:
   // layers take the inputs as they are.

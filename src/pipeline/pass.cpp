@@ -292,7 +292,8 @@ void Pass::backward(DeviceThread& thread, const Action& action) {
   } else {
     stage.take_part_in_backward(pass_of(thread, action));
   }
-  if (index(action.stage) > 0) send(thread, {gradients_[at - 1], Border::kGradients}, action, std::move(input_gradients));
+  if (index(action.stage) > 0)
+    send(thread, {gradients_[at - 1], Border::kGradients}, action, std::move(input_gradients));
 }
 
 Tensors Pass::run_backward(DeviceThread& thread, const Action& action, const Tensors& gradients) {
@@ -301,7 +302,8 @@ Tensors Pass::run_backward(DeviceThread& thread, const Action& action, const Ten
   const auto work = [&stage, id = action.micro_batch, within = thread.runner.within(reports)](const Tensors& in) {
     return stage.backward(id, in, within);
   };
-  Tensors input_gradients = thread.runner.all_lasting(thread.runner.run(action, ActionPart::kBackward, gradients, work));
+  Tensors input_gradients =
+      thread.runner.all_lasting(thread.runner.run(action, ActionPart::kBackward, gradients, work));
   thread.runner.report_after(stage, reports);
   return input_gradients;
 }

@@ -48,7 +48,8 @@ Tensors leaves_of(Tensors tensors, bool need_gradients) {
   return tensors;
 }
 
-// Takes the gradients out of leaves. A leaf must not keep its own, because a deferred weight gradient may hold that leaf.
+// Takes the gradients out of leaves. A leaf must not keep its own, because a deferred weight gradient may hold that
+// leaf.
 Tensors take_gradients(const Tensors& leaves) {
   Tensors gradients;
   for (const at::Tensor& leaf : leaves) {
@@ -283,8 +284,7 @@ Tensors Stage::backward_recomputing(InFlight& state, Tensors gradients) {
   const at::AutoGradMode with_graph(true);
   const std::size_t first = first_trained_layer(state.pass);
   for (std::size_t i = layers_.size(); i-- > first;) {
-    const Tensors leaves =
-        leaves_of(std::exchange(state.inputs[i], {}), i > first || state.pass.needs_input_gradient);
+    const Tensors leaves = leaves_of(std::exchange(state.inputs[i], {}), i > first || state.pass.needs_input_gradient);
     run_backward(roots_of(run_layer(i, leaves, again, state.pass.marks)), gradients);
     gradients = take_gradients(leaves);
   }

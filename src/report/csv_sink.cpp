@@ -49,7 +49,7 @@ constexpr std::array kStepColumns{"step",
                                   "noise_scale",
                                   "noise_scale_error"};
 // "perplexity" is empty for a task without it.
-constexpr std::array kEvalColumns{"step",    "epoch",    "loss",           "perplexity", kScores,
+constexpr std::array kEvalColumns{"step",    "epoch",    "loss",          "perplexity", kScores,
                                   "samples", "ema_loss", kAveragedScores, "eval_s"};
 constexpr std::array kPushColumns{"step",      "worker", "life",   "sequence", "version", "staleness", "examples",
                                   "compute_s", "idle_s", "send_s", "sleep_s",  "bytes",   "virtual_s"};
@@ -128,7 +128,9 @@ CsvTable::CsvTable(const std::filesystem::path& file, const std::filesystem::pat
 }
 
 CsvSink::CsvSink(const std::filesystem::path& steps, std::filesystem::path metrics, const Scores& scores)
-    : metrics_(std::move(metrics)), of_evaluations_(eval_columns(scores)), steps_(steps, metrics_, step_columns(scores)) {
+    : metrics_(std::move(metrics)),
+      of_evaluations_(eval_columns(scores)),
+      steps_(steps, metrics_, step_columns(scores)) {
   // Opens an existing evaluations.csv at once, to remove rows that will be repeated.
   if (std::filesystem::exists(evaluations_file())) open_evaluations();
 }

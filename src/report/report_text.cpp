@@ -367,9 +367,11 @@ std::string comparison(std::span<const RunReport> runs) {
   const std::vector<std::string> names = names_of(runs);
   const std::string score = score_to_compare(runs);
   std::vector<TextRow> rows{
-      {"run",   "model", "dev",     "procs", "stages", "repl",      "chunks",  "schedule",
-       "batch", "steps", "samples", "step",  "busy",   "allreduce", "skew",    "bubble",
-       "load",  "MFU",   "memory",  score == "top1" ? "top-1" : score, "loss",   "wall",      "speed-up"},
+      {"run",     "model",  "dev",      "procs",     "stages",
+       "repl",    "chunks", "schedule", "batch",     "steps",
+       "samples", "step",   "busy",     "allreduce", "skew",
+       "bubble",  "load",   "MFU",      "memory",    score == "top1" ? "top-1" : score,
+       "loss",    "wall",   "speed-up"},
       {"", "", "", "", "", "", "", "", "", "", "/s", "ms", "%", "ms", "ms", "ms", "ms", "%", "MiB", "%", "", "s", ""}};
   for (std::size_t i = 0; i < runs.size(); ++i)
     rows.push_back(comparison_row(printable(names[i]), runs[i].log, json.at("runs").at(i), score));

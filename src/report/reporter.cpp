@@ -27,7 +27,8 @@ Reporter::Reporter(const storage::RunDir& run_dir, const SinkChoice& choice, con
     sinks_.push_back(std::make_unique<TensorBoardSink>(run_dir.tensorboard_dir(), run_dir.metrics_file(),
                                                        start.first_step, choice.settings, choice.scores));
   }
-  if (choice.csv) sinks_.push_back(std::make_unique<CsvSink>(run_dir.csv_file(), run_dir.metrics_file(), choice.scores));
+  if (choice.csv)
+    sinks_.push_back(std::make_unique<CsvSink>(run_dir.csv_file(), run_dir.metrics_file(), choice.scores));
   sinks_.push_back(std::make_unique<ConsoleSink>(run_dir.path().string()));
 }
 

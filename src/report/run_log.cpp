@@ -119,7 +119,8 @@ void require_run_dir(const fs::path& dir) {
 }  // namespace
 
 std::vector<std::string> score_names(const Json& evaluation) {
-  static const std::set<std::string, std::less<>> kOther{"event", "time_s", "epoch", "step", "loss", "samples", "eval_s"};
+  static const std::set<std::string, std::less<>> kOther{"event", "time_s",  "epoch", "step",
+                                                         "loss",  "samples", "eval_s"};
   std::vector<std::string> names;
   for (const auto& [name, value] : evaluation.items()) {
     if (value.is_number() && !kOther.contains(name) && !name.starts_with("ema_")) names.push_back(name);

@@ -32,9 +32,9 @@ struct RunFacts {
   std::set<device::Device> used_devices = {};  // includes devices of earlier plans; set by the reporter
   int data_workers = 0;
   bool chunks_are_measured = false, partition_is_measured = false;
-  double peak_flops = 0;        // of one device, per second; 0: unknown
-  bool is_text = false;         // targets are tokens
-  Scores scores = {};           // of the task
+  double peak_flops = 0;  // of one device, per second; 0: unknown
+  bool is_text = false;   // targets are tokens
+  Scores scores = {};     // of the task
   bool spans_machines = false;
   bool logs_full_lines = false;
   // True if a step is a parameter-server update: this process then does not measure the workers' compute and traffic.

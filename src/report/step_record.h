@@ -61,7 +61,7 @@ struct StepSums {
 
   void add(const StepRecord& record);
   [[nodiscard]] double loss() const { return loss_sum / static_cast<double>(targets); }
-  // Of the steps that counted them, with the loss over all steps.
+  // `scores` with the loss over all steps.
   [[nodiscard]] ScoreSums all_scores() const;
 };
 

@@ -66,7 +66,8 @@ void TensorBoardSink::scores_in(const ordered_json& fields, std::int64_t step, c
 }
 
 void TensorBoardSink::scalars_of_epoch(const ordered_json& fields) {
-  constexpr std::array<std::pair<const char*, const char*>, 2> kTags{{{"epoch", "epoch"}, {"loss", "Loss/train_epoch"}}};
+  constexpr std::array<std::pair<const char*, const char*>, 2> kTags{
+      {{"epoch", "epoch"}, {"loss", "Loss/train_epoch"}}};
   const auto step = fields.at("step").get<std::int64_t>();
   for (const auto& [name, tag] : kTags) {
     const auto field = fields.find(name);

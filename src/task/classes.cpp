@@ -132,9 +132,7 @@ class Classes final : public Task {
 
 }  // namespace
 
-TaskPtr make_classification(double label_smoothing) {
-  return std::make_shared<Classes>(label_smoothing, Scores{});
-}
+TaskPtr make_classification(double label_smoothing) { return std::make_shared<Classes>(label_smoothing, Scores{}); }
 
 TaskPtr make_language_model(double label_smoothing) {
   return std::make_shared<Classes>(label_smoothing, label_smoothing == 0 ? Scores{perplexity()} : Scores{});

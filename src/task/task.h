@@ -36,7 +36,7 @@ class Task {
   [[nodiscard]] virtual std::vector<double> sums_of(const at::Tensor& counted) const = 0;
   [[nodiscard]] virtual const Scores& scores() const = 0;
 
-  // Of scores().size() zeros for a process without samples.
+  // Zeros, for a process without samples.
   [[nodiscard]] std::vector<double> no_sums() const { return std::vector<double>(number_of_sums()); }
 
  protected:

@@ -11,9 +11,9 @@
 #include "core/error.h"
 #include "engine/reference.h"
 #include "engine/train_step.h"
-#include "task/task.h"
 #include "pipeline/schedule/generators.h"
 #include "support/graph_fakes.h"
+#include "task/task.h"
 
 namespace sluice::engine::test {
 namespace {

@@ -15,9 +15,9 @@
 #include "nn/gelu.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
-#include "task/task.h"
 #include "nn/replica_sum.h"
 #include "nn/weight_queue.h"
+#include "task/task.h"
 
 namespace sluice::nn {
 namespace {

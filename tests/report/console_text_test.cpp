@@ -188,8 +188,7 @@ TEST(Texts, OfLanguageModelsHaveThePerplexityBesideTheLoss) {
   RunFacts text = facts();
   text.is_text = true;
   text.scores = task::make_language_model()->scores();
-  const EvalRecord evaluation{
-      .step = 120, .scores = {.loss_sum = 30, .targets = 10, .sums = {1, 2}}, .seconds = 2};
+  const EvalRecord evaluation{.step = 120, .scores = {.loss_sum = 30, .targets = 10, .sums = {1, 2}}, .seconds = 2};
   EXPECT_EQ(
       evaluation_line(evaluation, text),
       "evaluation after step 120/2814: validation loss 3.0000, perplexity 20.09, top-1 10.00 %, top-5 20.00 %; 2.0 s");

@@ -53,7 +53,8 @@ TEST(CsvSink, AResumedRunCutsTheRowsThatComeAgain) {
     CsvSink sink(file, metrics, kScores);
     write(sink, fields_of(3, 0.75));
   }
-  EXPECT_EQ(test::slurp(file), csv_heading(step_columns(kScores)) + row("1,0,,,0.5") + row("2,0,,,0.5") + row("3,0,,,0.75"));
+  EXPECT_EQ(test::slurp(file),
+            csv_heading(step_columns(kScores)) + row("1,0,,,0.5") + row("2,0,,,0.5") + row("3,0,,,0.75"));
 }
 
 // An evaluation after the step of a checkpoint comes after it, and so again in a run that goes on from there.

@@ -32,11 +32,12 @@ class ReporterTest : public testing::Test {
                       .batches = 3,
                       .lr = 0.1,
                       .evaluation_follows = evaluated};
-    record.stats = {
-        .loss = loss,
-        .samples = targets,
-        .targets = targets,
-        .scores = ScoreSums{.loss_sum = loss * static_cast<double>(targets), .targets = targets, .sums = {static_cast<double>(right), static_cast<double>(targets)}}};
+    record.stats = {.loss = loss,
+                    .samples = targets,
+                    .targets = targets,
+                    .scores = ScoreSums{.loss_sum = loss * static_cast<double>(targets),
+                                        .targets = targets,
+                                        .sums = {static_cast<double>(right), static_cast<double>(targets)}}};
     record.breakdown.step = 1'000'000'000;
     return record;
   }
@@ -70,11 +71,9 @@ TEST_F(ReporterTest, AnEpochEndsWithOneSummaryOfAllItsStepsWithTheEvaluationThat
     reporter.step(step(1, 2.0, 8, 1, false), {}, false);
     reporter.step(step(2, 1.0, 8, 2, false), {}, true);
     reporter.step(step(3, 0.5, 4, 3, true), {}, false);
-    reporter.eval(
-        {.step = 3, .epoch = 0, .scores = {.loss_sum = 8, .targets = 10, .sums = {5, 9}}, .seconds = 1});
+    reporter.eval({.step = 3, .epoch = 0, .scores = {.loss_sum = 8, .targets = 10, .sums = {5, 9}}, .seconds = 1});
     reporter.step(step(4, 0.25, 8, 8, true), {}, false);
-    reporter.eval(
-        {.step = 4, .epoch = 1, .scores = {.loss_sum = 4, .targets = 10, .sums = {5, 9}}, .seconds = 1});
+    reporter.eval({.step = 4, .epoch = 1, .scores = {.loss_sum = 4, .targets = 10, .sums = {5, 9}}, .seconds = 1});
     reporter.step(step(5, 0.25, 8, 8, false), {}, false);
     reporter.step(step(6, 0.5, 4, 2, false), {}, true);
     reporter.summary("done", 6);
@@ -138,8 +137,7 @@ TEST_F(ReporterTest, PerplexityIsBesideTheLossInEveryRecord) {
   facts_.scores = task::make_language_model()->scores();
   log_of([&](Reporter& reporter) {
     reporter.step(step(3, 0.5, 4, 3, true), {}, false);
-    reporter.eval(
-        {.step = 3, .epoch = 0, .scores = {.loss_sum = 10, .targets = 10, .sums = {5, 9}}, .seconds = 1});
+    reporter.eval({.step = 3, .epoch = 0, .scores = {.loss_sum = 10, .targets = 10, .sums = {5, 9}}, .seconds = 1});
     reporter.summary("done", 3);
   });
   for (const char* const name : {"eval", "summary"}) {

@@ -122,7 +122,8 @@ TEST(Bubble, MeasuredIsNearSimulatedForEverySchedule) {
     const auto simulated =
         pipeline::simulate(in_turn, {.stages = std::vector(grid.plan.stages(), cost), .sent_bytes = {}});
     engine::TrainStep step(grid, {});
-    const engine::StepBatch batch{{{at::ones({kChunks, kWidth})}, {at::zeros({kChunks}, at::kLong)}, at::arange(kChunks)}};
+    const engine::StepBatch batch{
+        {{at::ones({kChunks, kWidth})}, {at::zeros({kChunks}, at::kLong)}, at::arange(kChunks)}};
     double nearest = std::numeric_limits<double>::infinity(), least_unexplained = nearest;
     // What else the machine does delays a sleeper now and then; a wrong order would delay every step.
     const auto is_near = [&] {

@@ -38,8 +38,9 @@ TEST(EvalHistory, TheBestIsTheFirstOfTheLargestOrTheSmallest) {
         add(history, series[count - 1], static_cast<std::int64_t>(10 * count), train, kScores);
         const auto end = series.begin() + static_cast<std::ptrdiff_t>(count);
         const auto best =
-            by == "loss" ? std::min_element(series.begin(), end, [](auto& a, auto& b) { return a.loss() < b.loss(); })
-                         : std::max_element(series.begin(), end, [](auto& a, auto& b) { return a.sums[0] < b.sums[0]; });
+            by == "loss"
+                ? std::min_element(series.begin(), end, [](auto& a, auto& b) { return a.loss() < b.loss(); })
+                : std::max_element(series.begin(), end, [](auto& a, auto& b) { return a.sums[0] < b.sums[0]; });
         const auto position = best - series.begin();
         ASSERT_EQ(history.best_step, 10 * (position + 1)) << "seed " << seed << " by " << by << " count " << count;
         ASSERT_EQ(history.since_best, static_cast<int>(count) - 1 - position);

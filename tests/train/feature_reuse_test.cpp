@@ -176,7 +176,8 @@ class FeatureReuseOfOne : public testing::Test {
     std::iota(ids.begin(), ids.end(), 0);
     const data::Dataset& set = view == data::kTestView ? *setup_.test_set : *setup_.train_set;
     const auto read = data::SampleReader(set, {.dtype = at::kDouble}).read(ids, view);
-    return {.inputs = {read.at("inputs")}, .targets = {read.at("targets")}, .sample_ids = at::arange(count), .view = view};
+    return {
+        .inputs = {read.at("inputs")}, .targets = {read.at("targets")}, .sample_ids = at::arange(count), .view = view};
   }
   [[nodiscard]] std::int64_t hits() const { return nlohmann::json(reuse_.fields())["hits"].get<std::int64_t>(); }
   // Hits of these samples, whose features have to be right.

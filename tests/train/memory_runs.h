@@ -57,7 +57,8 @@ inline Outcome train(const config::Config& config, int steps = 2) {
   for (const device::Device device : setup.devices) device::reset_peak_memory(device);
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   Outcome outcome;
-  for (int i = 0; i < steps; ++i) outcome.losses.push_back(step.run(as_step_batch(*loader.next(), *setup.task), i, 0.05).loss);
+  for (int i = 0; i < steps; ++i)
+    outcome.losses.push_back(step.run(as_step_batch(*loader.next(), *setup.task), i, 0.05).loss);
   for (const auto& [name, tensor] : engine::parameter_tensors(composition)) outcome.parameters[name] = tensor.clone();
   for (const device::Device device : setup.devices) outcome.use.push_back(device::memory_use(device));
   return outcome;

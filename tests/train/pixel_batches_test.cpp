@@ -57,7 +57,8 @@ TEST(PixelBatches, AreTheNumbersOfTheLoaderBitForBit) {
           EXPECT_FALSE(expected.pixel_scale.defined());
           ASSERT_EQ(own.at("inputs").scalar_type(), at::kByte);
           EXPECT_EQ(own.at("inputs").nbytes() * c10::elementSize(type), expected.at("inputs").nbytes());
-          EXPECT_TRUE(at::equal(pipeline::numbers_of_pixels(own.at("inputs"), own.pixel_scale), expected.at("inputs"))) << batch;
+          EXPECT_TRUE(at::equal(pipeline::numbers_of_pixels(own.at("inputs"), own.pixel_scale), expected.at("inputs")))
+              << batch;
           EXPECT_TRUE(at::equal(own.at("targets"), expected.at("targets")));
         }
       }
@@ -132,7 +133,8 @@ TEST(PixelBatches, StepsGiveTheSameAsOnNumbers) {
       pipeline::MicroBatch batch = engine::test::make_batch(kSamples, step + 1);
       at::manual_seed(step);
       batch.inputs[0] = at::randint(256, batch.inputs[0].sizes(), at::kByte);
-      batch.pixel_scale = at::tensor({255.0, 0.45, 0.25}, at::kDouble).view({3, 1}).repeat({1, batch.inputs[0].size(1)});
+      batch.pixel_scale =
+          at::tensor({255.0, 0.45, 0.25}, at::kDouble).view({3, 1}).repeat({1, batch.inputs[0].size(1)});
       pipeline::MicroBatch same = batch;
       same.inputs[0] = (batch.inputs[0].to(at::kDouble) / 255.0 - 0.45) / 0.25;
       same.pixel_scale.reset();

@@ -9,7 +9,6 @@
 #include "core/concat.h"
 #include "report/record_fields.h"
 #include "report/run_log.h"
-#include "report/run_log.h"
 #include "report/worker_totals.h"
 
 namespace sluice::report {

@@ -7,7 +7,6 @@
 
 namespace sluice::train {
 
-
 [[nodiscard]] report::RunFacts facts_of(const Setup& setup, const engine::Composition& composition);
 
 }  // namespace sluice::train

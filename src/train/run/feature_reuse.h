@@ -1,7 +1,7 @@
 // feature_reuse: caches the outputs ("rows") of the frozen layers (freeze.cache, data/feature_cache.h), extends them
-// when more layers freeze (a single tensor only), and reads left-out inputs if their rows are lost. A row depends on the micro-batch of its
-// sample's first use, so results differ in the last bits from runs without the cache and after a resume. Threads: as
-// FeatureSource; the rest from any thread. Errors: those of reading samples.
+// when more layers freeze (a single tensor only), and reads left-out inputs if their rows are lost. A row depends on
+// the micro-batch of its sample's first use, so results differ in the last bits from runs without the cache and after a
+// resume. Threads: as FeatureSource; the rest from any thread. Errors: those of reading samples.
 #pragma once
 
 #include <atomic>

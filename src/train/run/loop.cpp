@@ -113,10 +113,9 @@ void Loop::log_best() const {
   if (history.since_best == 0) return;
   const auto score = std::ranges::find(options_.scores, options_.train.best_by, &Score::name);
   const bool is_loss = score == options_.scores.end();
-  parts_.records.note(concat("the best evaluation was after step ", history.best_step, ": ",
-                             is_loss ? "loss" : score->title, " ",
-                             fixed(std::abs(history.best.value()), is_loss ? 4 : 2),
-                             !is_loss && score->is_percent ? " %" : ""));
+  parts_.records.note(
+      concat("the best evaluation was after step ", history.best_step, ": ", is_loss ? "loss" : score->title, " ",
+             fixed(std::abs(history.best.value()), is_loss ? 4 : 2), !is_loss && score->is_percent ? " %" : ""));
 }
 
 void Loop::finish_observers() {

@@ -59,7 +59,8 @@ report::SinkChoice sinks_of(const Setup& setup) {
   const config::Config& config = setup.config;
   // TensorBoard compares runs by the keys that affect learning, not by where they ran.
   constexpr std::array kTables{"model.", "data.", "train.", "pipeline.", "replicas.", "freeze."};
-  report::SinkChoice choice{.tensorboard = config.log.tensorboard, .csv = config.log.csv, .scores = setup.task->scores()};
+  report::SinkChoice choice{
+      .tensorboard = config.log.tensorboard, .csv = config.log.csv, .scores = setup.task->scores()};
   for (const auto& [key, text] : config::values(config)) {
     if (std::ranges::any_of(kTables, [&](const char* table) { return key.starts_with(table); }))
       choice.settings.emplace_back(key, text);

@@ -19,6 +19,7 @@
 #include "train/setup/model_options.h"
 #include "train/setup/schedule_file.h"
 #include "train/setup/server_settings.h"
+#include "train/setup/task_options.h"
 
 namespace sluice::train {
 namespace {
@@ -205,22 +206,6 @@ comm::Collectives collectives_of(const config::Config& config) {
   return config.replicas.backend == "nccl" ? comm::Collectives::kNccl : comm::Collectives::kGloo;
 }
 
-// Resolves train.best_by.
-static void settle_best_by(std::string& best_by, const Scores& scores) {
-  if (best_by == "auto") best_by = std::ranges::find(scores, true, &Score::needs_sums)->name;
-  std::vector<std::string> known{"loss"};
-  for (const Score& score : scores) known.push_back(score.name);
-  if (std::ranges::find(known, best_by) != known.end()) return;
-  throw ConfigError("train.best_by = \"", best_by, "\" is no score of this task; use one of: ", join(known, ", "),
-                    did_you_mean(best_by, known));
-}
-
-static task::TaskPtr task_of(const Setup& setup) {
-  const double label_smoothing = setup.config.train.label_smoothing;
-  return models::kind_of(setup.model.name) == SampleKind::kTokens ? task::make_language_model(label_smoothing)
-                                                                  : task::make_classification(label_smoothing);
-}
-
 Setup make_setup(const config::Config& wanted, const ProcessRank& process, SetupFor what,
                  const std::optional<std::string>& kept_schedule) {
   config::validate(wanted);  // the configuration may come from code instead of a file
@@ -237,8 +222,8 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   open_data(setup, of_own_batch);
   setup.model =
       model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
-  setup.task = task_of(setup);
-  settle_best_by(setup.config.train.best_by, setup.task->scores());
+  setup.task = task_of(config);
+  settle_best_by(setup.config, setup.task->scores());
   setup.layers = models::count_layers(setup.model);
   if (!waits_for_schedule) check_pipeline(setup);
   settle_process(setup, process);

@@ -16,6 +16,7 @@
 #include "report/run_totals.h"
 #include "storage/files.h"
 #include "storage/weights_files.h"
+#include "task/task.h"
 #include "train/plan/choose_plan.h"
 #include "train/plan/composition.h"
 #include "train/plan/plan_changes.h"
@@ -259,8 +260,7 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
     throw DivergedError("the loss of these weights on the test set is ", fixed(sums.loss(), 4),
                         ": their run diverged, or they are for other data; use an earlier checkpoint");
   }
-  return {
-      .sums = sums, .scores = setup.task->scores(), .checkpoint = evaluated.checkpoint, .step = evaluated.step};
+  return {.sums = sums, .scores = setup.task->scores(), .checkpoint = evaluated.checkpoint, .step = evaluated.step};
 }
 
 double run_single_step(const config::Config& wanted, const SingleStepOptions& options) {

@@ -1,0 +1,28 @@
+#include "train/setup/task_options.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "models/model.h"
+
+namespace sluice::train {
+
+task::TaskPtr task_of(const config::Config& config) {
+  const double label_smoothing = config.train.label_smoothing;
+  return models::kind_of(config.model.name) == SampleKind::kTokens ? task::make_language_model(label_smoothing)
+                                                                   : task::make_classification(label_smoothing);
+}
+
+void settle_best_by(config::Config& config, const Scores& scores) {
+  std::string& best_by = config.train.best_by;
+  if (best_by == "auto") best_by = std::ranges::find(scores, true, &Score::needs_sums)->name;
+  std::vector<std::string> known{"loss"};
+  for (const Score& score : scores) known.push_back(score.name);
+  if (std::ranges::find(known, best_by) != known.end()) return;
+  throw ConfigError("train.best_by = \"", best_by, "\" is not a score of this task; use one of: ", join(known, ", "),
+                    did_you_mean(best_by, known));
+}
+
+}  // namespace sluice::train
