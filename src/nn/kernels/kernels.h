@@ -57,13 +57,15 @@ struct GeluKernels {
   void (*backward)(const T* x, const T* grad, std::int64_t count, T* grad_x);
 };
 
-// One head of one sample. Rows of q, k, v and their gradients are `*_stride` numbers apart. Requires: head_width is a
-// multiple of kHeadStep. probabilities: [queries, padded(keys)]; the columns after `keys` are zero.
+// One key head of one sample, and the query heads that share it: adjacent in q, out and their gradients. Rows of q, k,
+// v and their gradients are `*_stride` numbers apart. Requires: head_width is a multiple of kHeadStep. probabilities:
+// [query_heads, queries, padded(keys)]; the columns after `keys` are zero.
 inline constexpr std::int64_t kHeadStep = 16;
 struct AttentionShape {
   std::int64_t queries, keys, head_width;
   std::int64_t q_stride, kv_stride, out_stride;
   float scale;
+  std::int64_t query_heads = 1;
 };
 template <typename T>
 struct AttentionKernels {
