@@ -15,7 +15,8 @@
 namespace sluice::nn {
 namespace {
 
-constexpr std::int64_t kLongestSequence = 256;  // longest measured; the saved probabilities grow with its square
+// Longest run of our CPU kernels. Beyond it ATen's are about as fast (float32) or faster (bfloat16).
+std::int64_t longest_run(const at::Tensor& x) { return is_bf16(x) ? 1024 : 2048; }
 
 std::int64_t kv_heads_of(const AttentionOptions& options) {
   const std::int64_t heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
@@ -25,12 +26,13 @@ std::int64_t kv_heads_of(const AttentionOptions& options) {
 
 bool attention_is_fast(const AttentionOperands& in, const AttentionOptions& options, const ForwardContext& context) {
   const bool with_dropout = context.training && options.dropout > 0;
-  if (with_dropout || options.causal || !suits_kernels(in.packed) || in.packed.numel() == 0 ||
+  if (with_dropout || !suits_kernels(in.packed) || in.packed.numel() == 0 ||
       in.head_width() % kernels::kHeadStep != 0) {
     return false;
   }
   const auto runs = in.runs();
-  return runs && std::ranges::all_of(*runs, [](const AttentionRun& run) { return run.keys <= kLongestSequence; });
+  const std::int64_t longest = longest_run(in.packed);
+  return runs && std::ranges::all_of(*runs, [longest](const AttentionRun& run) { return run.keys <= longest; });
 }
 
 at::Tensor split_heads(const at::Tensor& x, std::int64_t heads) {
@@ -139,7 +141,7 @@ at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& opti
   check(!groups.defined() || (groups.scalar_type() == at::kLong && groups.sizes() == packed.sizes().slice(0, 2)),
         "attention groups [N, T] of int64");
   const std::int64_t kv_heads = kv_heads_of(options);
-  const AttentionOperands in{{}, packed, groups, options.heads, kv_heads};
+  const AttentionOperands in{{}, packed, groups, options.heads, kv_heads, options.causal};
   check(packed.size(2) == (options.heads + 2 * kv_heads) * in.head_width(), "packed [N, T, (heads + 2 kv_heads) * d]");
   count(packed, packed.size(1), packed, in.width());
   if (attention_is_fast(in, options, context)) return attention_on_cpu(in);
@@ -153,7 +155,7 @@ at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& opti
 at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
                            const ForwardContext& context) {
   check(!options.causal, "cross-attention without a causal mask");
-  const AttentionOperands in{query, packed, {}, options.heads, kv_heads_of(options)};
+  const AttentionOperands in{query, packed, {}, options.heads, kv_heads_of(options), false};
   check(query.size(2) == in.width(), "a query as wide as its heads");
   count(query, query.size(1), packed, in.width());
   if (attention_is_fast(in, options, context)) return attention_on_cpu(in);

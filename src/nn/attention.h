@@ -2,12 +2,12 @@
 // Groups restrict attention to positions of the same group: Hugging Face's attention_mask (0 is padding, 1 is text), or
 // documents packed into one row (1, 2, 3, ...). Grouped-query attention: several query heads share a key head (Ainslie
 // et al. 2023).
-// CPU kernels of this project run for float32 or bfloat16, not causal, without dropout, short sequences and a head
-// width in multiples of 16; they keep the probabilities for backward. They compute each group by itself, so padding and
-// pairs of different groups cost nothing. Otherwise ATen runs with a mask. Dropout (with a keyed mask), float64 and
-// inputs that are not finite use the plain formula.
-// On GPUs, scaled_dot_product_attention takes the first backend of kOrderOnGpus that supports the input. Gradients of
-// fused backends repeat bit for bit only if LibTorch raises an error for every nondeterministic operator. So with
+// CPU kernels of this project run for float32 (up to 2048 positions of a group) or bfloat16 (up to 1024), without
+// dropout and with a head width in multiples of 16. They compute each group by itself, so padding and pairs of
+// different groups cost nothing. Otherwise ATen runs with a mask: also if a group has padding or another group inside.
+// Dropout (with a keyed mask), float64 and inputs that are not finite use the plain formula. On GPUs,
+// scaled_dot_product_attention takes the first backend of kOrderOnGpus that supports the input. Gradients of fused
+// backends repeat bit for bit only if LibTorch raises an error for every nondeterministic operator. So with
 // at::Context::deterministicAlgorithms() (train.deterministic) the plain formula always runs.
 #pragma once
 

@@ -16,6 +16,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// With keys up to this number, keeping the probabilities is faster than to compute them again, and their memory is
+// small.
+constexpr std::int64_t kMostKeptKeys = 256;
+
 template <typename T>
 struct Pointers {
   T *q, *k, *v;
@@ -43,13 +47,16 @@ class CpuAttention {
   explicit CpuAttention(const AttentionOperands& in) : in_(in) {
     const auto runs = in.runs();
     check(runs.has_value(), "groups without holes");
-    const std::int64_t shared = in.heads / in.kv_heads;
+    const std::int64_t shared = in.heads / in.kv_heads, width = in.head_width();
+    keeps_ =
+        !in.causal && std::ranges::all_of(*runs, [](const AttentionRun& run) { return run.keys <= kMostKeptKeys; });
     for (const AttentionRun& run : *runs) {
       for (std::int64_t head = 0; head < in.kv_heads; ++head) {
         pieces_.push_back({shape_of(run, shared), run.first_query, run.first_key, head, probabilities_});
-        probabilities_ += shared * run.queries * kernel_.padded(run.keys);
-        scratch_ = std::max(scratch_, kernel_.scratch_floats(run.queries, run.keys, in.head_width()));
+        if (keeps_) probabilities_ += shared * run.queries * short_.padded(run.keys);
       }
+      scratch_ = std::max(scratch_, keeps_ ? short_.scratch_floats(run.queries, run.keys, width)
+                                           : long_.scratch_floats(run.keys, width));
       covered_ += run.queries;
     }
   }
@@ -67,14 +74,29 @@ class CpuAttention {
     });
   }
 
+  void forward(const AttentionPiece& piece, const Pointers<const T>& p, T* probabilities, T* out,
+               float* scratch) const {
+    if (keeps_) {
+      short_.forward(piece.shape, p.q, p.k, p.v, probabilities + piece.probabilities, out + output_of(piece), scratch);
+    } else {
+      long_.forward(piece.shape, p.q, p.k, p.v, out + output_of(piece), scratch);
+    }
+  }
+  void backward(const AttentionPiece& piece, const Pointers<const T>& p, const T* probabilities, const T* grad_out,
+                const Pointers<T>& g, float* scratch) const {
+    const T* grad = grad_out + output_of(piece);
+    if (keeps_) {
+      short_.backward(piece.shape, p.q, p.k, p.v, probabilities + piece.probabilities, grad, g.q, g.k, g.v, scratch);
+    } else {
+      long_.backward(piece.shape, p.q, p.k, p.v, grad, g.q, g.k, g.v, scratch);
+    }
+  }
+
+ private:
   // Begin of the piece's columns in a tensor like the output.
   [[nodiscard]] std::int64_t output_of(const AttentionPiece& piece) const {
     return piece.first_query * in_.width() + piece.kv_head * (in_.heads / in_.kv_heads) * in_.head_width();
   }
-
-  const kernels::AttentionKernels<T>& kernel_ = kernels::best().attention.of<T>();
-
- private:
   [[nodiscard]] kernels::AttentionShape shape_of(const AttentionRun& run, std::int64_t shared) const {
     return {.queries = run.queries,
             .keys = run.keys,
@@ -83,10 +105,14 @@ class CpuAttention {
             .kv_stride = in_.packed.size(2),
             .out_stride = in_.width(),
             .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in_.head_width()))),
-            .query_heads = shared};
+            .query_heads = shared,
+            .causal = in_.causal};
   }
 
   const AttentionOperands& in_;
+  const kernels::AttentionKernels<T>& short_ = kernels::best().attention.of<T>();
+  const kernels::LongAttentionKernels<T>& long_ = kernels::best().long_attention.of<T>();
+  bool keeps_ = false;
   std::vector<AttentionPiece> pieces_;
   std::int64_t probabilities_ = 0, scratch_ = 0, covered_ = 0;
 };
@@ -100,8 +126,12 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction<T>>
  public:
   static at::Tensor forward(AutogradContext* ctx, const std::optional<at::Tensor>& query, const at::Tensor& packed,
                             const AttentionOperands& operands) {
-    const AttentionOperands in{query ? query->contiguous() : at::Tensor(), packed.contiguous(), operands.groups,
-                               operands.heads, operands.kv_heads};
+    const AttentionOperands in{query ? query->contiguous() : at::Tensor(),
+                               packed.contiguous(),
+                               operands.groups,
+                               operands.heads,
+                               operands.kv_heads,
+                               operands.causal};
     OwnOperator call("sluice::attention", {in.query, in.packed});
     const CpuAttention<T> work(in);
     const std::int64_t rows = packed.size(0) * in.queries();
@@ -111,20 +141,25 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction<T>>
     const T *qs = values_of<T>(in.query), *kvs = values_of<T>(in.packed);
     work.run([&](const AttentionPiece& piece, float* scratch) {
       const auto p = pointers(in, piece, qs, kvs);
-      work.kernel_.forward(piece.shape, p.q, p.k, p.v, ps + piece.probabilities, outs + work.output_of(piece), scratch);
+      work.forward(piece, p, ps, outs, scratch);
     });
     call.made({out, probabilities});
     ctx->save_for_backward({in.query, in.packed, probabilities});
     ctx->saved_data["groups"] = in.groups;
     ctx->saved_data["heads"] = in.heads;
     ctx->saved_data["kv_heads"] = in.kv_heads;
+    ctx->saved_data["causal"] = in.causal;
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const AttentionOperands in{saved[0], saved[1], ctx->saved_data["groups"].toTensor(),
-                               ctx->saved_data["heads"].toInt(), ctx->saved_data["kv_heads"].toInt()};
+    const AttentionOperands in{saved[0],
+                               saved[1],
+                               ctx->saved_data["groups"].toTensor(),
+                               ctx->saved_data["heads"].toInt(),
+                               ctx->saved_data["kv_heads"].toInt(),
+                               ctx->saved_data["causal"].toBool()};
     const at::Tensor grad = grads[0].contiguous();
     OwnOperator call("sluice::attention_backward", {grad, in.query, in.packed, saved[2]});
     const CpuAttention<T> work(in);
@@ -137,8 +172,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction<T>>
     work.run([&](const AttentionPiece& piece, float* scratch) {
       const auto p = pointers(in, piece, qs, kvs);
       const auto g = pointers(in, piece, grad_qs, grad_kvs);
-      work.kernel_.backward(piece.shape, p.q, p.k, p.v, ps + piece.probabilities, gs + work.output_of(piece), g.q, g.k,
-                            g.v, scratch);
+      work.backward(piece, p, ps, gs, g, scratch);
     });
     call.made({grad_query, grad_packed});
     return {grad_query, grad_packed, {}};

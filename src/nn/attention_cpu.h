@@ -1,5 +1,6 @@
 // attention_cpu: multi-head attention by the kernels of kernels/, for float32 and bfloat16 on CPUs, without dropout.
-// Positions are handled as runs. A run attends to itself only and is computed as an attention of its own.
+// Positions are handled as runs. A run attends to itself only and is computed as an attention of its own. Short runs
+// that are not causal keep their probabilities for backward; the others compute them again and keep only their input.
 #pragma once
 
 #include <optional>
@@ -18,6 +19,7 @@ struct AttentionRun {
 struct AttentionOperands {
   at::Tensor query, packed, groups;
   std::int64_t heads, kv_heads;
+  bool causal;
 
   [[nodiscard]] bool is_self() const { return !query.defined(); }
   [[nodiscard]] std::int64_t head_width() const { return packed.size(2) / ((is_self() ? heads : 0) + 2 * kv_heads); }

@@ -45,6 +45,15 @@ static void softmax_row(float* row, std::int64_t keys, float scale) {
   for (j = keys; j < padded; ++j) row[j] = 0;
 }
 
+// slope: dP of a row, becomes dS.
+static void softmax_slope(const float* probabilities, std::int64_t padded, float scale, float* slope) {
+  Vec dot{};
+  for (std::int64_t j = 0; j < padded; j += kLanes) dot += load(probabilities + j) * load(slope + j);
+  const float mean = horizontal_sum(dot);
+  for (std::int64_t j = 0; j < padded; j += kLanes)
+    store(slope + j, load(probabilities + j) * (load(slope + j) - mean) * scale);
+}
+
 static void attend(const AttentionShape& shape, const float* q, const float* k, const float* v, float* probabilities,
                    float* out, float* scratch) {
   const std::int64_t padded = attention_padded(shape.keys);
@@ -70,14 +79,8 @@ static void attend_backward(const AttentionShape& shape, const float* q, const f
   transpose_padded(v, shape.kv_stride, shape.keys, shape.head_width, v_transposed);
   product(shape.queries, padded, shape.head_width, Matrix<float>{grad_out, shape.out_stride, 1}, v_transposed, padded,
           slope, padded);
-  for (std::int64_t i = 0; i < shape.queries; ++i) {
-    const float* p = probabilities + i * padded;
-    float* d = slope + i * padded;
-    Vec dot{};
-    for (std::int64_t j = 0; j < padded; j += kLanes) dot += load(p + j) * load(d + j);
-    const float mean = horizontal_sum(dot);
-    for (std::int64_t j = 0; j < padded; j += kLanes) store(d + j, load(p + j) * (load(d + j) - mean) * shape.scale);
-  }
+  for (std::int64_t i = 0; i < shape.queries; ++i)
+    softmax_slope(probabilities + i * padded, padded, shape.scale, slope + i * padded);
   product(shape.queries, shape.head_width, shape.keys, Matrix<float>{slope, padded, 1}, k, shape.kv_stride, grad_q,
           shape.q_stride);
   product<kInto>(shape.keys, shape.head_width, shape.queries, Matrix<float>{slope, 1, padded}, q, shape.q_stride,
@@ -128,12 +131,14 @@ static std::int64_t bf16_attention_scratch(std::int64_t queries, std::int64_t ke
 }
 
 // Requires: width is a multiple of kLanes.
-static void widen(const Bf16* from, std::int64_t stride, std::int64_t rows, std::int64_t width, float* to) {
+template <typename T>
+static void widen(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t width, float* to) {
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < width; j += kLanes) store(to + i * width + j, load(from + i * stride + j));
   }
 }
-static void narrow(const float* from, std::int64_t rows, std::int64_t width, Bf16* to, std::int64_t stride) {
+template <typename T>
+static void narrow(const float* from, std::int64_t rows, std::int64_t width, T* to, std::int64_t stride) {
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < width; j += kLanes) store(to + i * stride + j, load(from + i * width + j));
   }

@@ -101,6 +101,7 @@ struct AttentionShape {
   std::int64_t q_stride, kv_stride, out_stride;
   float scale;
   std::int64_t query_heads = 1;
+  bool causal = false;  // LongAttentionKernels only: query i sees keys 0 .. i
 };
 template <typename T>
 struct AttentionKernels {
@@ -110,6 +111,15 @@ struct AttentionKernels {
                   float* scratch);
   void (*backward)(const AttentionShape& shape, const T* q, const T* k, const T* v, const T* probabilities,
                    const T* grad_out, T* grad_q, T* grad_k, T* grad_v, float* scratch);
+};
+
+// The same in blocks of queries: keeps no probabilities, backward computes them again.
+template <typename T>
+struct LongAttentionKernels {
+  std::int64_t (*scratch_floats)(std::int64_t keys, std::int64_t head_width);
+  void (*forward)(const AttentionShape& shape, const T* q, const T* k, const T* v, T* out, float* scratch);
+  void (*backward)(const AttentionShape& shape, const T* q, const T* k, const T* v, const T* grad_out, T* grad_q,
+                   T* grad_k, T* grad_v, float* scratch);
 };
 
 // A 3x3 convolution of stride 1 and padding 1 by Winograd's minimal filtering, F(2x2, 3x3) or F(4x4, 3x3). d: the 4x4
@@ -196,6 +206,7 @@ struct Table {
   ByType<RotaryKernels> rotary;
   ByType<CrossEntropyKernels> cross_entropy;
   ByType<AttentionKernels> attention;
+  ByType<LongAttentionKernels> long_attention;
   MatrixKernels matrix;
   ByType<WinogradKernels> winograd_2x2, winograd_4x4;
 };

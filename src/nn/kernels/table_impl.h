@@ -6,6 +6,7 @@
 #include "nn/kernels/batch_norm_impl.h"
 #include "nn/kernels/gelu_impl.h"
 #include "nn/kernels/kernels.h"
+#include "nn/kernels/long_attention_impl.h"
 #include "nn/kernels/rows_impl.h"
 #include "nn/kernels/winograd_impl.h"
 
@@ -24,6 +25,8 @@ static constexpr Table make_table(const char* instruction_set) {
                             {exponential_sums<Bf16>, softmax_gradient<Bf16>}},
           .attention = {{attention_padded, attention_scratch, attention_forward, attention_backward},
                         {attention_padded, bf16_attention_scratch, bf16_attention_forward, bf16_attention_backward}},
+          .long_attention = {{long_attention_scratch, long_attention_forward<float>, long_attention_backward<float>},
+                             {long_attention_scratch, long_attention_forward<Bf16>, long_attention_backward<Bf16>}},
           .matrix = {transpose},
           .winograd_2x2 = {WinogradSteps<2, float>::table(), WinogradSteps<2, Bf16>::table()},
           .winograd_4x4 = {WinogradSteps<4, float>::table(), WinogradSteps<4, Bf16>::table()}};
