@@ -141,15 +141,14 @@ at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& opti
   check(!groups.defined() || (groups.scalar_type() == at::kLong && groups.sizes() == packed.sizes().slice(0, 2)),
         "attention groups [N, T] of int64");
   const std::int64_t kv_heads = kv_heads_of(options);
-  const AttentionOperands in{{}, packed, groups, options.heads, kv_heads, options.causal};
+  const at::Tensor own_groups = groups.defined() ? groups.to(packed.device(), /*non_blocking=*/true) : groups;
+  const AttentionOperands in{{}, packed, own_groups, options.heads, kv_heads, options.causal};
   check(packed.size(2) == (options.heads + 2 * kv_heads) * in.head_width(), "packed [N, T, (heads + 2 kv_heads) * d]");
   count(packed, packed.size(1), packed, in.width());
   if (attention_is_fast(in, options, context)) return attention_on_cpu(in);
   const std::int64_t of_kv = kv_heads * in.head_width();
-  const Visibility visibility{options.causal,
-                              groups.defined() ? groups.to(packed.device(), /*non_blocking=*/true) : at::Tensor()};
-  return plain_attention(packed.split_with_sizes({in.width(), of_kv, of_kv}, 2), {packed}, visibility, options,
-                         context);
+  return plain_attention(packed.split_with_sizes({in.width(), of_kv, of_kv}, 2), {packed}, {options.causal, own_groups},
+                         options, context);
 }
 
 at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,

@@ -124,15 +124,19 @@ TEST_P(Attention, OfLongRowsIsThatOfTheirPositions) {
 }
 
 TEST_P(Attention, ToPaddingNeverChangesText) {
-  const at::Tensor groups = groups_of({{1, 1, 1, 0, 0, 0}, {0, 0, 2, 2, 0, 0}});
-  for (const bool causal : {false, true}) {
+  const at::Tensor runs = groups_of({{1, 1, 1, 0, 0, 0}, {0, 0, 2, 2, 0, 0}}),
+                   holes = groups_of({{1, 0, 1, 0, 0, 1}, {0, 0, 2, 2, 0, 2}});
+  for (const auto& [groups, causal] :
+       {std::pair{runs, false}, std::pair{runs, true}, std::pair{holes, false}, std::pair{holes, true}}) {
     const Case c{2, 6, 2, 2, 16, causal, groups};
     const at::Tensor x = at::randn({2, 6, c.packed_width()}, GetParam());
     at::Tensor other = x.clone();
     other.masked_fill_(groups.eq(0).unsqueeze(2), 50);
-    const at::Tensor y = ours(x, c);
+    const at::Tensor leaf = x.clone().requires_grad_(), y = ours(leaf, c);
     EXPECT_TRUE(at::equal(y, ours(other, c)));
-    EXPECT_EQ(y.masked_select(groups.eq(0).unsqueeze(2)).abs().max().item<double>(), 0);
+    y.square().sum().backward();
+    for (const at::Tensor& zero : {y, leaf.grad()})
+      EXPECT_EQ(zero.masked_select(groups.eq(0).unsqueeze(2)).abs().max().item<double>(), 0);
   }
 }
 
