@@ -92,10 +92,7 @@ class Classes final : public Task {
   [[nodiscard]] const Scores& scores() const override { return scores_; }
 
   [[nodiscard]] at::Tensor loss(const Tensors& outputs, const Tensors& targets) const override {
-    const at::Tensor& classes = targets[0];
-    return at::cross_entropy_loss(nn::in_float(outputs[0]).flatten(0, -2),
-                                  are_shares(classes) ? classes : classes.flatten(), {}, at::Reduction::Sum, kNoTarget,
-                                  label_smoothing_);
+    return nn::cross_entropy_sum(outputs[0], targets[0], label_smoothing_);
   }
 
   [[nodiscard]] std::int64_t count_targets(const Tensors& targets) const override {

@@ -11,13 +11,13 @@
 #include <ATen/core/Tensor.h>
 
 #include "core/scores.h"
+#include "nn/cross_entropy.h"
 #include "nn/layer.h"
 
 namespace sluice::task {
 
+using nn::kNoTarget;
 using nn::Tensors;
-
-inline constexpr std::int64_t kNoTarget = -100;  // not counted; ignore_index of PyTorch and Hugging Face
 
 class Task {
  public:
