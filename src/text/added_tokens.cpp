@@ -1,0 +1,114 @@
+#include "text/added_tokens.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "text/unicode.h"
+
+namespace sluice::text {
+namespace {
+
+bool begins_with(Property property, std::string_view text) {
+  const char* at = text.data();
+  return !text.empty() && has_property(next_point(at), property);
+}
+
+std::string_view last_character(std::string_view text) {
+  std::size_t begin = text.size();
+  while (begin > 0 && !begins_character(text[--begin])) continue;
+  return text.substr(begin);
+}
+
+bool is_within_word(std::string_view text, std::size_t begin, std::size_t end) {
+  return begins_with(Property::kWord, last_character(text.substr(0, begin))) ||
+         begins_with(Property::kWord, text.substr(end));
+}
+
+}  // namespace
+
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary, const Normalizer& normalizer,
+                         const std::string& where)
+    : tokens_(std::move(tokens)), end_id_(vocabulary.end_id()) {
+  auto next = static_cast<TokenId>(vocabulary.size());
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    const AddedToken& token = tokens_[i];
+    if (token.content.empty()) throw DataError(where, ": the added token with the id ", token.id, " is empty");
+    const TokenId known = vocabulary.find(token.content);
+    const TokenId expected = known != kNoToken ? known : next++;
+    if (token.id != expected) {
+      throw DataError(where, ": added token \"", printable(token.content), "\" has the id ", token.id, ", expected ", expected,
+                      known != kNoToken ? " as in the vocabulary" : ", the next free one");
+    }
+    const std::string normal = token.is_normalized ? normalizer.normalized(token.content) : token.content;
+    if (!decoded_.emplace(token.id, normal).second) {
+      throw DataError(where, ": added token \"", printable(token.content), "\" comes twice");
+    }
+    if (token.is_special) special_.insert(token.content);
+    if (!normal.empty()) (token.is_normalized ? in_normalized_ : in_original_).patterns.push_back({normal, i});
+    end_id_ = std::max(end_id_, token.id + 1);
+  }
+  in_original_.sort();
+  in_normalized_.sort();
+}
+
+TokenId AddedTokens::find(std::string_view content) const {
+  const auto found =
+      std::find_if(tokens_.begin(), tokens_.end(), [&](const AddedToken& token) { return token.content == content; });
+  return found == tokens_.end() ? kNoToken : found->id;
+}
+
+const std::string* AddedTokens::decoded(TokenId id) const {
+  const auto found = decoded_.find(id);
+  return found == decoded_.end() ? nullptr : &found->second;
+}
+
+void AddedTokens::Finder::sort() {
+  const auto first_byte = [](const Pattern& pattern) { return static_cast<unsigned char>(pattern.bytes.front()); };
+  std::stable_sort(patterns.begin(), patterns.end(), [&](const Pattern& a, const Pattern& b) {
+    return first_byte(a) != first_byte(b) ? first_byte(a) < first_byte(b) : a.bytes.size() > b.bytes.size();
+  });
+  for (unsigned byte = 0; byte <= 256; ++byte) {
+    const auto from = std::find_if(patterns.begin(), patterns.end(), [&](const Pattern& p) { return first_byte(p) >= byte; });
+    first_of[byte] = static_cast<std::uint32_t>(from - patterns.begin());
+  }
+}
+
+const AddedTokens::Finder::Pattern* AddedTokens::Finder::match(std::string_view text) const {
+  const auto byte = static_cast<unsigned char>(text.front());
+  for (std::uint32_t i = first_of[byte]; i < first_of[byte + 1U]; ++i) {
+    if (text.starts_with(patterns[i].bytes)) return &patterns[i];
+  }
+  return nullptr;
+}
+
+void AddedTokens::Finder::run(std::string_view text, const AddedTokens& all, const Found& found) const {
+  std::size_t behind = 0;  // end of the last part
+  for (std::size_t at = 0; at < text.size() && !patterns.empty();) {
+    const Pattern* pattern = match(text.substr(at));
+    if (pattern == nullptr) {
+      ++at;
+      continue;
+    }
+    const AddedToken& token = all.tokens_[pattern->token];
+    std::size_t begin = at;
+    std::size_t end = at += pattern->bytes.size();
+    if (token.is_single_word && is_within_word(text, begin, end)) continue;
+    while (token.strips_left && begin > behind) {
+      const std::string_view before = last_character(text.substr(0, begin));
+      if (!begins_with(Property::kSpace, before)) break;
+      begin -= before.size();
+    }
+    begin = std::max(begin, behind);
+    while (token.strips_right && begins_with(Property::kSpace, text.substr(end))) {
+      do ++end;
+      while (end < text.size() && !begins_character(text[end]));
+    }
+    if (begin > behind) found(behind, begin, kNoToken);
+    found(begin, end, token.id);
+    behind = end;
+  }
+  if (behind < text.size()) found(behind, text.size(), kNoToken);
+}
+
+}  // namespace sluice::text

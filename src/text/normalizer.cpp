@@ -1,0 +1,292 @@
+#include "text/normalizer.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "text/unicode.h"
+
+namespace sluice::text {
+namespace {
+
+// Reads a text and hands out the origin of each new character by the rule of `tokenizers`: `change` 1 inserts a
+// character, 0 replaces the next one, -n replaces it and drops n more.
+class Origins {
+ public:
+  Origins(const AlignedText& text, std::uint32_t first_char) : text_(text), last_{first_char, first_char} {}
+
+  CharRange take(int change) {
+    if (change > 0) return last_;
+    const CharRange taken = advance();
+    for (; change < 0; ++change) advance();
+    return taken;
+  }
+
+ private:
+  CharRange advance() {
+    if (at_ >= text_.size()) return last_;
+    last_ = text_.origin[at_];
+    do ++at_;
+    while (at_ < text_.size() && !begins_character(text_.bytes[at_]));
+    return last_;
+  }
+
+  const AlignedText& text_;
+  std::size_t at_ = 0;
+  CharRange last_;
+};
+
+struct Change {
+  char32_t point;
+  int change;
+  std::uint8_t combining_class;
+};
+
+// The full decomposition in canonical order.
+std::vector<Change> decomposed(std::string_view text, bool compatibly) {
+  std::vector<Change> result;
+  result.reserve(text.size());
+  std::size_t pending = 0;  // first character that later ones may have to precede
+  const auto by_class = [](const Change& a, const Change& b) { return a.combining_class < b.combining_class; };
+  const auto sort_pending = [&] {
+    std::stable_sort(result.begin() + static_cast<std::ptrdiff_t>(pending), result.end(), by_class);
+    pending = result.size();
+  };
+  for (const char* at = text.data(); at != text.data() + text.size();) {
+    int change = 0;
+    for (const char32_t point : decompose(next_point(at), compatibly)) {
+      const std::uint8_t combining = combining_class(point);
+      if (combining == 0) sort_pending();
+      result.push_back({point, change, combining});
+      change = 1;
+    }
+  }
+  sort_pending();
+  return result;
+}
+
+// The canonical composition of decomposed text.
+std::vector<Change> composed(const std::vector<Change>& parts) {
+  std::vector<Change> result;
+  result.reserve(parts.size());
+  std::size_t starter = 0;
+  bool has_starter = false;
+  int last_class = -1;  // class of the character before, if it did not compose with the starter
+  for (const Change& part : parts) {
+    if (has_starter && last_class < part.combining_class) {
+      if (const char32_t whole = compose(result[starter].point, part.point)) {
+        result[starter].point = whole;
+        result[starter].change += part.change - 1;
+        continue;
+      }
+    }
+    last_class = part.combining_class;
+    if (part.combining_class == 0) {
+      starter = result.size();
+      has_starter = true;
+      last_class = -1;
+    }
+    result.push_back(part);
+  }
+  return result;
+}
+
+void normalize_unicode(PointStep form, std::uint32_t first_char, const AlignedText& in, AlignedText& out) {
+  const bool compatibly = form == PointStep::kNfkd || form == PointStep::kNfkc;
+  std::vector<Change> changes = decomposed(in.bytes, compatibly);
+  if (form == PointStep::kNfc || form == PointStep::kNfkc) changes = composed(changes);
+  Origins origins(in, first_char);
+  for (const Change& change : changes) out.append(change.point, origins.take(change.change));
+}
+
+void map_point(PointStep step, char32_t point, CharRange from, AlignedText& out) {
+  switch (step) {
+    case PointStep::kClean:
+      if (has_property(point, Property::kControl) || point == 0) return;
+      out.append(has_property(point, Property::kSpace) ? U' ' : point, from);
+      return;
+    case PointStep::kIsolateCjk:
+      if (!is_cjk(point)) return out.append(point, from);
+      out.append(U' ', from);
+      out.append(point, from);
+      out.append(U' ', from);
+      return;
+    case PointStep::kStripNonspacing:
+      if (!has_property(point, Property::kNonspacing)) out.append(point, from);
+      return;
+    case PointStep::kStripMarks:
+      if (!has_property(point, Property::kMark)) out.append(point, from);
+      return;
+    default:
+      for (const char32_t c : lower(point)) out.append(c, from);
+  }
+}
+
+bool is_unicode_form(PointStep step) { return step >= PointStep::kNfd; }
+
+void run(PointStep step, std::uint32_t first_char, Normalizer::Scratch& scratch) {
+  const AlignedText& in = scratch.text;
+  if (is_unicode_form(step)) return normalize_unicode(step, first_char, in, scratch.other);
+  const char* const begin = in.bytes.data();
+  for (const char* at = begin; at != begin + in.size();) {
+    const CharRange from = in.origin[static_cast<std::size_t>(at - begin)];
+    map_point(step, next_point(at), from, scratch.other);
+  }
+}
+
+void run(const ReplaceStep& step, std::uint32_t first_char, Normalizer::Scratch& scratch) {
+  const AlignedText& in = scratch.text;
+  std::size_t copied = 0;
+  step.pattern->for_each(in.bytes, scratch.pattern, [&](std::size_t begin, std::size_t end) {
+    scratch.other.append(in, copied, begin);
+    scratch.other.append(step.content, end == 0 ? CharRange{first_char, first_char} : in.origin[end - 1]);
+    copied = end;
+  });
+  scratch.other.append(in, copied, in.size());
+}
+
+void run(const PrependStep& step, std::uint32_t /*first_char*/, Normalizer::Scratch& scratch) {
+  const AlignedText& in = scratch.text;
+  if (in.size() > 0) scratch.other.append(step.content, in.origin.front());
+  scratch.other.append(in, 0, in.size());
+}
+
+void run(const StripStep& step, std::uint32_t /*first_char*/, Normalizer::Scratch& scratch) {
+  const AlignedText& in = scratch.text;
+  const auto is_space_at = [&](const char* at) { return has_property(next_point(at), Property::kSpace); };
+  const char* begin = in.bytes.data();
+  const char* end = begin + in.size();
+  while (step.left && begin != end && is_space_at(begin)) next_point(begin);
+  while (step.right && begin != end) {
+    const char* last = end - 1;
+    while (!begins_character(*last)) --last;
+    if (!is_space_at(last)) break;
+    end = last;
+  }
+  const char* const whole = in.bytes.data();
+  scratch.other.append(in, static_cast<std::size_t>(begin - whole), static_cast<std::size_t>(end - whole));
+}
+
+}  // namespace
+
+// Entries: 0 for a code point that stays, else kChanged, kNeedsSteps, or both fields: bytes in the pool.
+struct Normalizer::Table {
+  static constexpr int kPageBits = 8;
+  static constexpr std::uint32_t kChanged = 1U << 31;
+  static constexpr std::uint32_t kNeedsSteps = 1U << 30;  // the result depends on the characters around
+  static constexpr int kOffsetBits = 24;
+
+  std::array<std::uint16_t, (0x110000 >> kPageBits)> page_of{};
+  std::vector<std::uint32_t> entries;
+  std::string pool;
+
+  [[nodiscard]] std::uint32_t operator[](char32_t point) const {
+    return entries[static_cast<std::size_t>(page_of[point >> kPageBits]) << kPageBits | (point & 0xff)];
+  }
+};
+
+Normalizer::Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)), table_(make_table()) {}
+
+std::shared_ptr<const Normalizer::Table> Normalizer::make_table() const {
+  const bool by_point = !steps_.empty() && std::all_of(steps_.begin(), steps_.end(), [](const NormalizerStep& step) {
+    const auto* point_step = std::get_if<PointStep>(&step);
+    return point_step != nullptr && *point_step != PointStep::kNfc && *point_step != PointStep::kNfkc;
+  });
+  if (!by_point) return nullptr;
+  const bool reorders = std::any_of(steps_.begin(), steps_.end(),
+                                    [](const NormalizerStep& step) { return is_unicode_form(std::get<PointStep>(step)); });
+  auto table = std::make_shared<Table>();
+  std::map<std::vector<std::uint32_t>, std::uint16_t> known;
+  std::map<std::string, std::uint32_t> pooled;
+  Scratch scratch;
+  std::string original;
+  for (char32_t first = 0; first < 0x110000; first += 1U << Table::kPageBits) {
+    std::vector<std::uint32_t> page(1U << Table::kPageBits);
+    for (char32_t point = first; point < first + page.size(); ++point) {
+      if ((point >= 0xd800 && point < 0xe000) || (point >= 0x34000 && point < 0xe0000)) continue;  // unassigned
+      original.clear();
+      append_point(original, point);
+      scratch.text.clear();
+      scratch.text.append_original(original, 0);
+      run_steps(0, scratch);
+      const std::string& result = scratch.text.bytes;
+      bool keeps_mark = false;
+      for (const char* at = result.data(); reorders && at != result.data() + result.size();) {
+        keeps_mark |= combining_class(next_point(at)) != 0;
+      }
+      std::uint32_t& entry = page[point - first];
+      if (keeps_mark) entry = Table::kNeedsSteps;
+      if (result == original || keeps_mark) continue;
+      const auto [at, is_new] = pooled.try_emplace(result, static_cast<std::uint32_t>(table->pool.size()));
+      if (is_new) table->pool += result;
+      entry = Table::kChanged | static_cast<std::uint32_t>(result.size()) << Table::kOffsetBits | at->second;
+    }
+    const auto [at, is_new] = known.try_emplace(page, static_cast<std::uint16_t>(known.size()));
+    if (is_new) table->entries.insert(table->entries.end(), page.begin(), page.end());
+    table->page_of[first >> Table::kPageBits] = at->second;
+  }
+  return table;
+}
+
+bool Normalizer::append_by_table(std::string_view text, std::uint32_t first_char, AlignedText& out) const {
+  const Table& table = *table_;
+  std::size_t size = out.size();
+  const auto make_room = [&](std::size_t wanted) {
+    out.bytes.resize(wanted);
+    out.origin.resize(wanted);
+  };
+  make_room(size + text.size() + 64);
+  std::uint32_t character = first_char;
+  for (const char* at = text.data(); at != text.data() + text.size(); ++character) {
+    const char* const from = at;
+    const std::uint32_t entry = table[next_point(at)];
+    const char* bytes = from;
+    auto count = static_cast<std::size_t>(at - from);
+    if (entry != 0) [[unlikely]] {
+      if ((entry & Table::kNeedsSteps) != 0) return false;
+      bytes = table.pool.data() + (entry & ((1U << Table::kOffsetBits) - 1));
+      count = (entry & ~Table::kChanged) >> Table::kOffsetBits;
+      if (size + count + 64 > out.size()) make_room(2 * (size + count) + 64);
+    } else if (size + 8 > out.size()) {
+      make_room(2 * size + 64);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      out.bytes[size] = bytes[i];
+      out.origin[size++] = {character, character + 1};
+    }
+  }
+  make_room(size);
+  return true;
+}
+
+void Normalizer::run_steps(std::uint32_t first_char, Scratch& scratch) const {
+  for (const NormalizerStep& step : steps_) {
+    scratch.other.clear();
+    std::visit([&](const auto& kind) { run(kind, first_char, scratch); }, step);
+    std::swap(scratch.text, scratch.other);
+  }
+}
+
+void Normalizer::append(std::string_view text, std::uint32_t first_char, AlignedText& out, Scratch& scratch) const {
+  if (steps_.empty()) {
+    out.append_original(text, first_char);
+    return;
+  }
+  const std::size_t size = out.size();
+  if (table_ != nullptr && append_by_table(text, first_char, out)) return;
+  out.bytes.resize(size);
+  out.origin.resize(size);
+  scratch.text.clear();
+  scratch.text.append_original(text, first_char);
+  run_steps(first_char, scratch);
+  out.append(scratch.text, 0, scratch.text.size());
+}
+
+std::string Normalizer::normalized(std::string_view text) const {
+  AlignedText out;
+  Scratch scratch;
+  append(text, 0, out, scratch);
+  return out.bytes;
+}
+
+}  // namespace sluice::text

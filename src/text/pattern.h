@@ -1,0 +1,48 @@
+// pattern: the regular expressions of tokenizer.json, which are Oniguruma's (Ruby's syntax), matched by PCRE2. Accepts
+// what means the same in both: literals, groups, classes, general categories, look-around, quantifiers.
+// Threads: any, each with its own Scratch. Errors: ConfigError for a pattern that is damaged or not supported.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct pcre2_real_code_8;
+struct pcre2_real_match_data_8;
+
+namespace sluice::text {
+
+class Pattern {
+ public:
+  // where: location in the file, for messages.
+  static Pattern regex(std::string_view pattern, const std::string& where);
+  static Pattern literal(std::string_view text);
+
+  struct Span {
+    std::size_t begin, end;  // bytes
+  };
+  struct Scratch {
+    std::string subject;
+    std::vector<Span> matches;
+    std::shared_ptr<pcre2_real_match_data_8> match;
+  };
+  // Calls `found(begin, end)` for each match, from left to right; matches do not overlap. Requires: valid UTF-8.
+  template <typename Found>
+  void for_each(std::string_view text, Scratch& scratch, Found&& found) const {
+    find_all(text, scratch);
+    for (const Span& span : scratch.matches) found(span.begin, span.end);
+  }
+  void find_all(std::string_view text, Scratch& scratch) const;
+
+ private:
+  Pattern() = default;
+
+  std::string literal_;
+  std::shared_ptr<pcre2_real_code_8> code_;
+};
+
+}  // namespace sluice::text

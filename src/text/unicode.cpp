@@ -1,0 +1,184 @@
+#include "text/unicode.h"
+
+#include <unicode/uchar.h>
+#include <unicode/unorm2.h>
+#include <unicode/ustring.h>
+#include <unicode/utf16.h>
+
+#include <algorithm>
+#include <string>
+
+#include "core/check.h"
+
+namespace sluice::text {
+namespace {
+
+constexpr char32_t kPoints = 0x110000;
+constexpr int kPageBits = 7;
+constexpr char32_t kPageSize = 1 << kPageBits;
+
+bool is_as_old_as(char32_t point, int version) {
+  UVersionInfo age;
+  u_charAge(static_cast<UChar32>(point), age);
+  return age[0] != 0 && (age[0] < version || (age[0] == version && age[1] == 0));
+}
+
+bool rule(char32_t point, Property property) {
+  const auto c = static_cast<UChar32>(point);
+  const std::uint32_t category = U_GET_GC_MASK(c);
+  switch (property) {
+    case Property::kControl:
+      if (point == 0xfffd) return true;
+      if (point == '\t' || point == '\n' || point == '\r') return false;
+      return (category & (U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK)) != 0 && is_as_old_as(point, 8);
+    case Property::kPunctuation:
+      if (point < 0x80) return (category & (U_GC_P_MASK | U_GC_S_MASK)) != 0;
+      return (category & U_GC_P_MASK) != 0 && is_as_old_as(point, 8);
+    case Property::kNonspacing: return (category & U_GC_MN_MASK) != 0 && is_as_old_as(point, 8);
+    case Property::kMark: return (category & U_GC_M_MASK) != 0 && is_as_old_as(point, 9);
+    case Property::kNumeric: return (category & U_GC_N_MASK) != 0;
+    case Property::kSpace: return u_isUWhiteSpace(c) != 0;
+    case Property::kWord:
+      return (category & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0 || u_isUAlphabetic(c) != 0 ||
+             u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL) != 0;
+  }
+  return false;
+}
+
+constexpr Property kAllProperties[] = {Property::kControl, Property::kPunctuation, Property::kNonspacing,
+                                       Property::kMark,    Property::kNumeric,     Property::kSpace,
+                                       Property::kWord};
+// The bit after the properties: the point is in kCategoryExceptions.
+constexpr std::uint16_t kIsCategoryException = 128;
+
+// Two levels: pages of equal content are stored once.
+class PropertyTable {
+ public:
+  PropertyTable() {
+    std::vector<std::uint16_t> values(kPoints);
+    for (char32_t point = 0; point < kPoints; ++point) {
+      // Nothing is assigned there; ICU says so one by one, which takes 20 ms.
+      if (point >= 0x34000 && point < 0xe0000) continue;
+      for (const Property property : kAllProperties) {
+        if (rule(point, property)) values[point] |= static_cast<std::uint16_t>(property);
+      }
+    }
+    for (const PropertyException& e : kPropertyExceptions) {
+      const auto bit = static_cast<std::uint16_t>(e.property);
+      for (char32_t point = e.first; point <= e.last; ++point) {
+        values[point] = static_cast<std::uint16_t>(e.holds ? values[point] | bit : values[point] & ~bit);
+      }
+    }
+    for (const CategoryException& e : kCategoryExceptions) {
+      for (char32_t point = e.first; point <= e.last; ++point) values[point] |= kIsCategoryException;
+    }
+    std::vector<std::vector<std::uint16_t>> pages;
+    for (char32_t first = 0; first < kPoints; first += kPageSize) {
+      std::vector<std::uint16_t> page(values.begin() + first, values.begin() + first + kPageSize);
+      const auto same = std::find(pages.rbegin(), pages.rend(), page);
+      page_of_[first / kPageSize] = static_cast<std::uint16_t>(pages.rend() - same - 1);
+      if (same != pages.rend()) continue;
+      page_of_[first / kPageSize] = static_cast<std::uint16_t>(pages.size());
+      pages.push_back(std::move(page));
+    }
+    for (const auto& page : pages) values_.insert(values_.end(), page.begin(), page.end());
+  }
+
+  [[nodiscard]] std::uint16_t operator[](char32_t point) const {
+    return values_[page_of_[point >> kPageBits] * kPageSize + (point & (kPageSize - 1))];
+  }
+
+ private:
+  std::array<std::uint16_t, kPoints / kPageSize> page_of_{};
+  std::vector<std::uint16_t> values_;
+};
+
+std::uint16_t properties_of(char32_t point) {
+  static const PropertyTable table;
+  return table[point];
+}
+
+const UNormalizer2* normalizer(bool compatibly) {
+  UErrorCode error = U_ZERO_ERROR;
+  const UNormalizer2* found = compatibly ? unorm2_getNFKCInstance(&error) : unorm2_getNFCInstance(&error);
+  check(U_SUCCESS(error), "ICU has its normalization data");
+  return found;
+}
+
+}  // namespace
+
+bool has_property(char32_t point, Property property) {
+  return (properties_of(point) & static_cast<std::uint16_t>(property)) != 0;
+}
+
+bool is_cjk(char32_t point) {
+  constexpr std::array<std::array<char32_t, 2>, 8> kRanges = {{{0x3400, 0x4dbf},
+                                                               {0x4e00, 0x9fff},
+                                                               {0xf900, 0xfaff},
+                                                               {0x20000, 0x2a6df},
+                                                               {0x2a700, 0x2b73f},
+                                                               {0x2b740, 0x2b81f},
+                                                               {0x2b920, 0x2ceaf},
+                                                               {0x2f800, 0x2fa1f}}};
+  return point >= 0x3400 &&
+         std::any_of(kRanges.begin(), kRanges.end(), [&](auto& range) { return point >= range[0] && point <= range[1]; });
+}
+
+Points lower(char32_t point) {
+  Points result;
+  const auto* end = std::end(kLowerExceptions);
+  const auto* found = std::lower_bound(std::begin(kLowerExceptions), end, point,
+                                       [](const LowerException& e, char32_t c) { return e.point < c; });
+  if (found == end || found->point != point) {
+    result.points[result.count++] = static_cast<char32_t>(u_tolower(static_cast<UChar32>(point)));
+  } else {
+    for (int i = 0; i < 3 && found->lower[i] != 0; ++i) result.points[result.count++] = found->lower[i];
+  }
+  return result;
+}
+
+Points decompose(char32_t point, bool compatibly) {
+  static const UNormalizer2* const canonical = normalizer(false);
+  static const UNormalizer2* const compatible = normalizer(true);
+  Points result;
+  std::array<UChar, 40> units{};
+  UErrorCode error = U_ZERO_ERROR;
+  const std::int32_t length =
+      point < 0xa0 || !is_as_old_as(point, 9)
+          ? -1
+          : unorm2_getDecomposition(compatibly ? compatible : canonical, static_cast<UChar32>(point), units.data(),
+                                    static_cast<std::int32_t>(units.size()), &error);
+  if (length < 0) {
+    result.points[result.count++] = point;
+    return result;
+  }
+  for (std::int32_t i = 0; i < length;) {
+    UChar32 part = 0;
+    U16_NEXT(units.data(), i, length, part);
+    result.points[result.count++] = static_cast<char32_t>(part);
+  }
+  return result;
+}
+
+std::uint8_t combining_class(char32_t point) {
+  if (point < 0x300) return 0;
+  const std::uint8_t found = u_getCombiningClass(static_cast<UChar32>(point));
+  return found == 0 || !is_as_old_as(point, 9) ? 0 : found;
+}
+
+char32_t compose(char32_t first, char32_t second) {
+  static const UNormalizer2* const canonical = normalizer(false);
+  if (second < 0x300) return 0;
+  const auto composed =
+      unorm2_composePair(canonical, static_cast<UChar32>(first), static_cast<UChar32>(second));
+  return composed < 0 || !is_as_old_as(static_cast<char32_t>(composed), 9) ? 0 : static_cast<char32_t>(composed);
+}
+
+char32_t like_in_pcre2(char32_t point) {
+  if ((properties_of(point) & kIsCategoryException) == 0) return point;
+  const auto* found = std::upper_bound(std::begin(kCategoryExceptions), std::end(kCategoryExceptions), point,
+                                       [](char32_t c, const CategoryException& e) { return c < e.first; });
+  return (found - 1)->like;
+}
+
+}  // namespace sluice::text
