@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <unordered_map>
 
 #include "text/unicode.h"
 
@@ -99,26 +100,28 @@ void normalize_unicode(PointStep form, std::uint32_t first_char, const AlignedTe
   for (const Change& change : changes) out.append(change.point, origins.take(change.change));
 }
 
-void map_point(PointStep step, char32_t point, CharRange from, AlignedText& out) {
+// Calls emit(point) for what a step makes of one code point.
+template <typename Emit>
+void map_point(PointStep step, char32_t point, Emit&& emit) {
   switch (step) {
     case PointStep::kClean:
       if (has_property(point, Property::kControl) || point == 0) return;
-      out.append(has_property(point, Property::kSpace) ? U' ' : point, from);
-      return;
+      return emit(has_property(point, Property::kSpace) ? U' ' : point);
     case PointStep::kIsolateCjk:
-      if (!is_cjk(point)) return out.append(point, from);
-      out.append(U' ', from);
-      out.append(point, from);
-      out.append(U' ', from);
+      if (!is_cjk(point)) return emit(point);
+      for (const char32_t c : {U' ', point, U' '}) emit(c);
       return;
     case PointStep::kStripNonspacing:
-      if (!has_property(point, Property::kNonspacing)) out.append(point, from);
+      if (!has_property(point, Property::kNonspacing)) emit(point);
       return;
     case PointStep::kStripMarks:
-      if (!has_property(point, Property::kMark)) out.append(point, from);
+      if (!has_property(point, Property::kMark)) emit(point);
+      return;
+    case PointStep::kLower:
+      for (const char32_t c : lower(point)) emit(c);
       return;
     default:
-      for (const char32_t c : lower(point)) out.append(c, from);
+      for (const char32_t c : decompose(point, step == PointStep::kNfkd)) emit(c);
   }
 }
 
@@ -130,7 +133,7 @@ void run(PointStep step, std::uint32_t first_char, Normalizer::Scratch& scratch)
   const char* const begin = in.bytes.data();
   for (const char* at = begin; at != begin + in.size();) {
     const CharRange from = in.origin[static_cast<std::size_t>(at - begin)];
-    map_point(step, next_point(at), from, scratch.other);
+    map_point(step, next_point(at), [&](char32_t point) { scratch.other.append(point, from); });
   }
 }
 
@@ -180,6 +183,28 @@ struct Normalizer::Table {
   std::vector<std::uint32_t> entries;
   std::string pool;
 
+  std::uint32_t entry(char32_t point, const std::vector<NormalizerStep>& steps,
+                      std::unordered_map<std::string, std::uint32_t>& pooled) {
+    std::u32string now(1, point);
+    std::u32string next;
+    bool reorders = false;
+    for (const NormalizerStep& step : steps) {
+      const PointStep kind = std::get<PointStep>(step);
+      reorders |= is_unicode_form(kind);
+      next.clear();
+      for (const char32_t c : now) map_point(kind, c, [&](char32_t made) { next.push_back(made); });
+      now.swap(next);
+    }
+    // A mark may have to change places with the marks beside it.
+    if (reorders && std::any_of(now.begin(), now.end(), [](char32_t c) { return combining_class(c) != 0; })) return kNeedsSteps;
+    if (now.size() == 1 && now[0] == point) return 0;
+    std::string bytes;
+    for (const char32_t c : now) append_point(bytes, c);
+    const auto [at, is_new] = pooled.try_emplace(bytes, static_cast<std::uint32_t>(pool.size()));
+    if (is_new) pool += bytes;
+    return kChanged | static_cast<std::uint32_t>(bytes.size()) << kOffsetBits | at->second;
+  }
+
   [[nodiscard]] std::uint32_t operator[](char32_t point) const {
     return entries[static_cast<std::size_t>(page_of[point >> kPageBits]) << kPageBits | (point & 0xff)];
   }
@@ -193,33 +218,13 @@ std::shared_ptr<const Normalizer::Table> Normalizer::make_table() const {
     return point_step != nullptr && *point_step != PointStep::kNfc && *point_step != PointStep::kNfkc;
   });
   if (!by_point) return nullptr;
-  const bool reorders = std::any_of(steps_.begin(), steps_.end(),
-                                    [](const NormalizerStep& step) { return is_unicode_form(std::get<PointStep>(step)); });
   auto table = std::make_shared<Table>();
   std::map<std::vector<std::uint32_t>, std::uint16_t> known;
-  std::map<std::string, std::uint32_t> pooled;
-  Scratch scratch;
-  std::string original;
+  std::unordered_map<std::string, std::uint32_t> pooled;
+  std::vector<std::uint32_t> page(1U << Table::kPageBits);
   for (char32_t first = 0; first < 0x110000; first += 1U << Table::kPageBits) {
-    std::vector<std::uint32_t> page(1U << Table::kPageBits);
     for (char32_t point = first; point < first + page.size(); ++point) {
-      if ((point >= 0xd800 && point < 0xe000) || (point >= 0x34000 && point < 0xe0000)) continue;  // unassigned
-      original.clear();
-      append_point(original, point);
-      scratch.text.clear();
-      scratch.text.append_original(original, 0);
-      run_steps(0, scratch);
-      const std::string& result = scratch.text.bytes;
-      bool keeps_mark = false;
-      for (const char* at = result.data(); reorders && at != result.data() + result.size();) {
-        keeps_mark |= combining_class(next_point(at)) != 0;
-      }
-      std::uint32_t& entry = page[point - first];
-      if (keeps_mark) entry = Table::kNeedsSteps;
-      if (result == original || keeps_mark) continue;
-      const auto [at, is_new] = pooled.try_emplace(result, static_cast<std::uint32_t>(table->pool.size()));
-      if (is_new) table->pool += result;
-      entry = Table::kChanged | static_cast<std::uint32_t>(result.size()) << Table::kOffsetBits | at->second;
+      page[point - first] = point >= kFirstUnassigned && point < kEndOfUnassigned ? 0 : table->entry(point, steps_, pooled);
     }
     const auto [at, is_new] = known.try_emplace(page, static_cast<std::uint16_t>(known.size()));
     if (is_new) table->entries.insert(table->entries.end(), page.begin(), page.end());

@@ -6,9 +6,10 @@
 #include <unicode/utf16.h>
 
 #include <algorithm>
-#include <string>
+#include <map>
 
 #include "core/check.h"
+#include "text/utf8.h"
 
 namespace sluice::text {
 namespace {
@@ -23,31 +24,31 @@ bool is_as_old_as(char32_t point, int version) {
   return age[0] != 0 && (age[0] < version || (age[0] == version && age[1] == 0));
 }
 
-bool rule(char32_t point, Property property) {
+// The properties that hold but for kPropertyExceptions.
+std::uint16_t rules(char32_t point) {
   const auto c = static_cast<UChar32>(point);
   const std::uint32_t category = U_GET_GC_MASK(c);
-  switch (property) {
-    case Property::kControl:
-      if (point == 0xfffd) return true;
-      if (point == '\t' || point == '\n' || point == '\r') return false;
-      return (category & (U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK)) != 0 && is_as_old_as(point, 8);
-    case Property::kPunctuation:
-      if (point < 0x80) return (category & (U_GC_P_MASK | U_GC_S_MASK)) != 0;
-      return (category & U_GC_P_MASK) != 0 && is_as_old_as(point, 8);
-    case Property::kNonspacing: return (category & U_GC_MN_MASK) != 0 && is_as_old_as(point, 8);
-    case Property::kMark: return (category & U_GC_M_MASK) != 0 && is_as_old_as(point, 9);
-    case Property::kNumeric: return (category & U_GC_N_MASK) != 0;
-    case Property::kSpace: return u_isUWhiteSpace(c) != 0;
-    case Property::kWord:
-      return (category & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0 || u_isUAlphabetic(c) != 0 ||
-             u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL) != 0;
-  }
-  return false;
+  std::uint16_t result = 0;
+  const auto set_if = [&](Property property, bool holds) {
+    if (holds) result |= static_cast<std::uint16_t>(property);
+  };
+  const auto is = [&](std::uint32_t categories, int newest) {
+    return (category & categories) != 0 && is_as_old_as(point, newest);
+  };
+  const bool is_line_space = point == '\t' || point == '\n' || point == '\r';
+  set_if(Property::kControl,
+         point == kReplacementCharacter || (!is_line_space && is(U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK, 8)));
+  set_if(Property::kPunctuation,
+         point < 0x80 ? (category & (U_GC_P_MASK | U_GC_S_MASK)) != 0 : is(U_GC_P_MASK, 8));
+  set_if(Property::kNonspacing, is(U_GC_MN_MASK, 8));
+  set_if(Property::kMark, is(U_GC_M_MASK, 9));
+  set_if(Property::kNumeric, (category & U_GC_N_MASK) != 0);
+  set_if(Property::kSpace, u_isUWhiteSpace(c) != 0);
+  set_if(Property::kWord, (category & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0 || u_isUAlphabetic(c) != 0 ||
+                              point == 0x200c || point == 0x200d);
+  return result;
 }
 
-constexpr Property kAllProperties[] = {Property::kControl, Property::kPunctuation, Property::kNonspacing,
-                                       Property::kMark,    Property::kNumeric,     Property::kSpace,
-                                       Property::kWord};
 // The bit after the properties: the point is in kCategoryExceptions.
 constexpr std::uint16_t kIsCategoryException = 128;
 
@@ -57,11 +58,8 @@ class PropertyTable {
   PropertyTable() {
     std::vector<std::uint16_t> values(kPoints);
     for (char32_t point = 0; point < kPoints; ++point) {
-      // Nothing is assigned there; ICU says so one by one, which takes 20 ms.
-      if (point >= 0x34000 && point < 0xe0000) continue;
-      for (const Property property : kAllProperties) {
-        if (rule(point, property)) values[point] |= static_cast<std::uint16_t>(property);
-      }
+      const bool is_unassigned = point >= kFirstUnassigned && point < kEndOfUnassigned;
+      values[point] = is_unassigned ? 0 : rules(point);
     }
     for (const PropertyException& e : kPropertyExceptions) {
       const auto bit = static_cast<std::uint16_t>(e.property);
@@ -72,16 +70,13 @@ class PropertyTable {
     for (const CategoryException& e : kCategoryExceptions) {
       for (char32_t point = e.first; point <= e.last; ++point) values[point] |= kIsCategoryException;
     }
-    std::vector<std::vector<std::uint16_t>> pages;
+    std::map<std::vector<std::uint16_t>, std::uint16_t> pages;
     for (char32_t first = 0; first < kPoints; first += kPageSize) {
-      std::vector<std::uint16_t> page(values.begin() + first, values.begin() + first + kPageSize);
-      const auto same = std::find(pages.rbegin(), pages.rend(), page);
-      page_of_[first / kPageSize] = static_cast<std::uint16_t>(pages.rend() - same - 1);
-      if (same != pages.rend()) continue;
-      page_of_[first / kPageSize] = static_cast<std::uint16_t>(pages.size());
-      pages.push_back(std::move(page));
+      const std::vector<std::uint16_t> page(values.begin() + first, values.begin() + first + kPageSize);
+      const auto [known, is_new] = pages.try_emplace(page, static_cast<std::uint16_t>(pages.size()));
+      if (is_new) values_.insert(values_.end(), page.begin(), page.end());
+      page_of_[first / kPageSize] = known->second;
     }
-    for (const auto& page : pages) values_.insert(values_.end(), page.begin(), page.end());
   }
 
   [[nodiscard]] std::uint16_t operator[](char32_t point) const {
@@ -144,11 +139,10 @@ Points decompose(char32_t point, bool compatibly) {
   std::array<UChar, 40> units{};
   UErrorCode error = U_ZERO_ERROR;
   const std::int32_t length =
-      point < 0xa0 || !is_as_old_as(point, 9)
-          ? -1
-          : unorm2_getDecomposition(compatibly ? compatible : canonical, static_cast<UChar32>(point), units.data(),
-                                    static_cast<std::int32_t>(units.size()), &error);
-  if (length < 0) {
+      point < 0xa0 ? -1
+                   : unorm2_getDecomposition(compatibly ? compatible : canonical, static_cast<UChar32>(point), units.data(),
+                                             static_cast<std::int32_t>(units.size()), &error);
+  if (length < 0 || !is_as_old_as(point, 9)) {
     result.points[result.count++] = point;
     return result;
   }

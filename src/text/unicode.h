@@ -14,6 +14,10 @@
 
 namespace sluice::text {
 
+// No code point from kFirstUnassigned to kEndOfUnassigned has any property.
+inline constexpr char32_t kFirstUnassigned = 0x34000;
+inline constexpr char32_t kEndOfUnassigned = 0xe0000;
+
 // kControl: removed by BertNormalizer. kPunctuation: with all of ASCII's. kNonspacing, kMark: removed as accents by
 // BertNormalizer and by StripAccents. kWord: \w of Rust's regex.
 [[nodiscard]] bool has_property(char32_t point, Property property);
