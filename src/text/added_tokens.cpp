@@ -45,7 +45,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocab
       throw DataError(where, ": added token \"", printable(token.content), "\" comes twice");
     }
     if (token.is_special) special_.insert(token.content);
-    if (!normal.empty()) (token.is_normalized ? in_normalized_ : in_original_).patterns.push_back({normal, i});
+    if (token.is_in_text && !normal.empty()) (token.is_normalized ? in_normalized_ : in_original_).patterns.push_back({normal, i});
     end_id_ = std::max(end_id_, token.id + 1);
   }
   in_original_.sort();

@@ -18,6 +18,7 @@ namespace sluice::text {
 struct AddedToken {
   TokenId id = kNoToken;
   std::string content;
+  bool is_in_text = true;       // is looked for in the text
   bool is_single_word = false;  // not within a word
   bool strips_left = false;     // takes the spaces before it
   bool strips_right = false;

@@ -32,6 +32,10 @@ struct AlignedText {
     bytes.append(text);
     origin.resize(bytes.size(), from);
   }
+  void append_byte(char byte, CharRange from) {
+    bytes.push_back(byte);
+    origin.push_back(from);
+  }
   void append(char32_t point, CharRange from) {
     append_point(bytes, point);
     origin.resize(bytes.size(), from);

@@ -1,12 +1,12 @@
 #include "text/bpe.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "text/byte_level.h"
+#include "text/pair_map.h"
 #include "text/utf8.h"
 
 namespace sluice::text {
@@ -15,38 +15,6 @@ namespace {
 struct Merge {
   std::uint32_t rank;
   TokenId result;
-};
-
-// A pair of ids -> its merge. Open addressing, at most half full.
-class MergeMap {
- public:
-  explicit MergeMap(std::size_t count) : slots_(std::bit_ceil(2 * count + 2)) {}
-
-  void set(TokenId left, TokenId right, Merge merge) { slot_of(left, right) = {key_of(left, right), merge}; }
-  [[nodiscard]] const Merge* find(TokenId left, TokenId right) const {
-    const Slot& slot = const_cast<MergeMap*>(this)->slot_of(left, right);
-    return slot.key == kEmpty ? nullptr : &slot.merge;
-  }
-
- private:
-  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
-  struct Slot {
-    std::uint64_t key = kEmpty;
-    Merge merge{};
-  };
-
-  static std::uint64_t key_of(TokenId left, TokenId right) {
-    return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
-  }
-  Slot& slot_of(TokenId left, TokenId right) {
-    const std::uint64_t key = key_of(left, right);
-    const std::size_t mask = slots_.size() - 1;
-    std::size_t i = (key * 0x9e3779b97f4a7c15U >> 32) & mask;
-    while (slots_[i].key != key && slots_[i].key != kEmpty) i = (i + 1) & mask;
-    return slots_[i];
-  }
-
-  std::vector<Slot> slots_;
 };
 
 struct Symbol {
@@ -213,7 +181,7 @@ class Bpe final : public Model {
 
   BpeOptions options_;
   BpeInput input_;
-  MergeMap merges_;
+  PairMap<Merge> merges_;  // by the ids of both parts
   TokenId unknown_ = kNoToken;
   std::array<TokenId, 256> fallback_{};  // tokens <0x00> to <0xFF>
   std::array<TokenId, 256> of_byte_{};   // kRawBytes

@@ -15,7 +15,12 @@ namespace {
 using Tokens = std::vector<std::string>;
 
 void replace_all(std::string& text, std::string_view what, std::string_view by) {
-  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size()) text.replace(at, what.size(), by);
+  std::string result;
+  std::size_t copied = 0;
+  for (std::size_t at = 0; !what.empty() && (at = text.find(what, copied)) != std::string::npos; copied = at + what.size()) {
+    result.append(text, copied, at - copied).append(by);
+  }
+  if (copied > 0) text = result.append(text, copied);
 }
 
 std::string valid(const std::string& bytes) {
@@ -112,6 +117,23 @@ void run(const ReplaceDecode& step, Tokens& tokens) {
     });
     token = result.append(token, copied);
   }
+}
+
+void run(const SentencePieceDecode& step, Tokens& tokens) {
+  constexpr std::string_view kSpaceSymbol = "\xe2\x96\x81";
+  bool is_first = step.removes_prefix;
+  for (std::string& token : tokens) {
+    if (token == step.unknown) {
+      token = step.unknown_surface;
+    } else if (!byte_of(token)) {
+      const bool has_prefix = is_first && token.starts_with(kSpaceSymbol);
+      if (has_prefix) token.erase(0, kSpaceSymbol.size());
+      replace_all(token, kSpaceSymbol, " ");
+      if (has_prefix && !step.removes_all_leading) is_first = false;
+    }
+    is_first &= token.empty();
+  }
+  run(ByteFallbackDecode{}, tokens);
 }
 
 }  // namespace

@@ -29,8 +29,13 @@ struct ReplaceDecode {
   Pattern pattern;
   std::string content;
 };
+struct SentencePieceDecode {
+  std::string unknown, unknown_surface;  // the unknown piece and what becomes of it
+  bool removes_prefix;                   // the space before the first piece
+  bool removes_all_leading;              // all spaces before the first piece that is more than that
+};
 using DecoderStep = std::variant<ByteLevelDecode, WordPieceDecode, MetaspaceDecode, ByteFallbackDecode, FuseDecode,
-                                 StripDecode, ReplaceDecode>;
+                                 StripDecode, ReplaceDecode, SentencePieceDecode>;
 
 [[nodiscard]] std::string decode_tokens(const std::vector<DecoderStep>& steps, std::vector<std::string> tokens);
 

@@ -170,6 +170,10 @@ void run(const StripStep& step, std::uint32_t /*first_char*/, Normalizer::Scratc
   scratch.other.append(in, static_cast<std::size_t>(begin - whole), static_cast<std::size_t>(end - whole));
 }
 
+void run(const SentencePieceStep& step, std::uint32_t /*first_char*/, Normalizer::Scratch& scratch) {
+  if (scratch.text.size() > 0) step.normalizer->run(scratch.text, scratch.other);
+}
+
 }  // namespace
 
 // Entries: 0 for a code point that stays, else kChanged, kNeedsSteps, or both fields: bytes in the pool.

@@ -13,6 +13,7 @@
 
 #include "text/aligned_text.h"
 #include "text/pattern.h"
+#include "text/sentencepiece.h"
 
 namespace sluice::text {
 
@@ -38,7 +39,10 @@ struct PrependStep {
 struct StripStep {
   bool left, right;
 };
-using NormalizerStep = std::variant<PointStep, ReplaceStep, PrependStep, StripStep>;
+struct SentencePieceStep {
+  std::shared_ptr<const SentencePieceNormalizer> normalizer;
+};
+using NormalizerStep = std::variant<PointStep, ReplaceStep, PrependStep, StripStep, SentencePieceStep>;
 
 class Normalizer {
  public:

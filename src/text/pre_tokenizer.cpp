@@ -189,7 +189,7 @@ void run(const MetaspaceSplit& step, PreTokenized& text) {
       if (text.text.bytes[i] == ' ') {
         text.other_text.append(step.replacement, from);
       } else {
-        text.other_text.append(std::string_view(&text.text.bytes[i], 1), from);
+        text.other_text.append_byte(text.text.bytes[i], from);
       }
     }
   });

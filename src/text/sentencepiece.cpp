@@ -1,5 +1,243 @@
+#include "text/sentencepiece.h"
+
+#include <cmath>
+#include <cstring>
+#include <protozero/pbf_reader.hpp>
+
 #include "core/error.h"
+#include "core/text.h"
 #include "text/tokenizer.h"
+
 namespace sluice::text {
-TokenizerParts parse_sentencepiece(std::string_view, const std::string& where) { throw ConfigError(where, ": later"); }
+namespace {
+
+constexpr std::string_view kSpaceSymbol = "\xe2\x96\x81";  // U+2581
+
+using Reader = protozero::pbf_reader;
+using Wire = protozero::pbf_wire_type;
+
+void require_wire(const Reader& reader, Wire type) {
+  if (!reader.has_wire_type(type)) throw protozero::unknown_pbf_wire_type_exception();
+}
+std::string_view read_bytes(Reader& reader) {
+  require_wire(reader, Wire::length_delimited);
+  const auto view = reader.get_view();
+  return {view.data(), view.size()};
+}
+std::int64_t read_number(Reader& reader) {
+  require_wire(reader, Wire::varint);
+  return reader.get_int64();
+}
+
+// Field numbers are those of sentencepiece_model.proto.
+SentencePieceFile::Piece read_piece(std::string_view bytes) {
+  SentencePieceFile::Piece piece;
+  Reader reader(bytes.data(), bytes.size());
+  while (reader.next()) {
+    switch (reader.tag()) {
+      case 1: piece.text = read_bytes(reader); break;
+      case 2:
+        require_wire(reader, Wire::fixed32);
+        piece.score = reader.get_float();
+        break;
+      case 3: piece.type = static_cast<PieceType>(read_number(reader)); break;
+      default: reader.skip();
+    }
+  }
+  return piece;
+}
+
+void read_trainer(std::string_view bytes, SentencePieceFile& file) {
+  Reader reader(bytes.data(), bytes.size());
+  while (reader.next()) {
+    switch (reader.tag()) {
+      case 3: file.model_type = static_cast<int>(read_number(reader)); break;
+      case 24: file.has_space_suffix = read_number(reader) != 0; break;
+      case 35: file.has_byte_fallback = read_number(reader) != 0; break;
+      case 44: file.unknown_surface = read_bytes(reader); break;
+      default: reader.skip();
+    }
+  }
+}
+
+void read_normalizer(std::string_view bytes, SentencePieceFile& file) {
+  Reader reader(bytes.data(), bytes.size());
+  while (reader.next()) {
+    switch (reader.tag()) {
+      case 2: file.charsmap = read_bytes(reader); break;
+      case 3: file.adds_prefix = read_number(reader) != 0; break;
+      case 4: file.removes_extra_spaces = read_number(reader) != 0; break;
+      case 5: file.escapes_spaces = read_number(reader) != 0; break;
+      default: reader.skip();
+    }
+  }
+}
+
+}  // namespace
+
+SentencePieceFile parse_sentencepiece_file(std::string_view content, const std::string& where) {
+  SentencePieceFile file;
+  try {
+    Reader reader(content.data(), content.size());
+    while (reader.next()) {
+      switch (reader.tag()) {
+        case 1: file.pieces.push_back(read_piece(read_bytes(reader))); break;
+        case 2: read_trainer(read_bytes(reader), file); break;
+        case 3: read_normalizer(read_bytes(reader), file); break;
+        default: reader.skip();
+      }
+    }
+  } catch (const protozero::exception& error) {
+    throw DataError(where, ": is not a whole SentencePiece model: ", error.what());
+  }
+  if (file.pieces.empty()) throw DataError(where, ": is not a SentencePiece model: it has no pieces");
+  if (file.model_type != 1 && file.model_type != 2) {
+    throw ConfigError(where, ": the model type ", file.model_type == 3 ? "word" : file.model_type == 4 ? "char" : "of this file",
+                      " is not supported, only unigram and bpe");
+  }
+  int unknown = 0;
+  for (const auto& [text, score, type] : file.pieces) {
+    unknown += type == PieceType::kUnknown ? 1 : 0;
+    std::string repaired;
+    const bool is_type = type >= PieceType::kNormal && type <= PieceType::kByte;
+    if (text.empty() || !is_type || !std::isfinite(score) || repair_utf8(text, repaired) != text) {
+      throw DataError(where, ": the piece \"", printable(text), "\" is damaged");
+    }
+  }
+  if (unknown != 1) throw DataError(where, ": has ", unknown, " unknown pieces, expected one");
+  return file;
+}
+
+PrefixMatcher::PrefixMatcher(const SentencePieceFile& file) {
+  for (const auto& piece : file.pieces) {
+    if (piece.type != PieceType::kUserDefined) continue;
+    pieces_.add(piece.text, 0);
+    begins_[static_cast<unsigned char>(piece.text.front())] = true;
+  }
+}
+
+std::size_t PrefixMatcher::match(std::string_view text) const {
+  if (text.empty() || !begins_[static_cast<unsigned char>(text.front())]) return 0;
+  for (std::size_t size = std::min(text.size(), pieces_.longest()); size > 0; --size) {
+    if (pieces_.find(text.substr(0, size)) != kNoToken) return size;
+  }
+  return 0;
+}
+
+SentencePieceNormalizer::SentencePieceNormalizer(const SentencePieceFile& file, const std::string& where)
+    : matcher_(file),
+      adds_prefix_(file.adds_prefix),
+      removes_extra_spaces_(file.removes_extra_spaces),
+      escapes_spaces_(file.escapes_spaces),
+      has_space_suffix_(file.has_space_suffix) {
+  if (file.charsmap.empty()) return;
+  std::uint32_t trie_bytes = 0;
+  const auto reject = [&] { throw DataError(where, ": the rules of its normalizer are damaged"); };
+  if (file.charsmap.size() < sizeof trie_bytes) reject();
+  std::memcpy(&trie_bytes, file.charsmap.data(), sizeof trie_bytes);
+  if (trie_bytes % 4 != 0 || trie_bytes == 0 || trie_bytes >= file.charsmap.size() - sizeof trie_bytes) reject();
+  trie_.resize(trie_bytes / 4);
+  std::memcpy(trie_.data(), file.charsmap.data() + sizeof trie_bytes, trie_bytes);
+  normal_ = file.charsmap.substr(sizeof trie_bytes + trie_bytes);
+  std::string repaired;
+  if (normal_.back() != '\0' || repair_utf8(normal_, repaired).data() == repaired.data()) reject();
+}
+
+// Follows a byte from a node. darts-clone packs into a unit: label (bits 0-7, 31), leaf (8), offset (9-30).
+bool SentencePieceNormalizer::next_unit(std::size_t& node, unsigned char byte, std::uint32_t& unit) const {
+  node ^= byte;
+  if (node >= trie_.size()) return false;
+  unit = trie_[node];
+  if ((unit & (1U << 31 | 0xffU)) != byte) return false;
+  node ^= static_cast<std::size_t>(unit >> 10) << ((unit & 1U << 9) >> 6);
+  return node < trie_.size();
+}
+
+SentencePieceNormalizer::Prefix SentencePieceNormalizer::normalize_prefix(std::string_view text) const {
+  if (const std::size_t bytes = matcher_.match(text)) return {text.substr(0, bytes), bytes};
+  std::size_t longest = 0;
+  std::uint32_t value = 0;
+  if (!trie_.empty()) {
+    std::size_t node = static_cast<std::size_t>(trie_[0] >> 10) << ((trie_[0] & 1U << 9) >> 6);
+    std::uint32_t unit = 0;
+    for (std::size_t i = 0; i < text.size() && next_unit(node, static_cast<unsigned char>(text[i]), unit); ++i) {
+      if ((unit >> 8 & 1U) == 0) continue;
+      longest = i + 1;
+      value = trie_[node] & ~(1U << 31);
+    }
+  }
+  if (longest > 0 && value < normal_.size()) return {std::string_view(normal_.c_str() + value), longest};
+  const char* at = text.data();
+  next_point(at);
+  const auto bytes = static_cast<std::size_t>(at - text.data());
+  return {text.substr(0, bytes), bytes};
+}
+
+void SentencePieceNormalizer::append_space(CharRange from, AlignedText& out) const {
+  out.append(escapes_spaces_ ? kSpaceSymbol : " ", from);
+}
+
+void SentencePieceNormalizer::run(const AlignedText& in, AlignedText& out) const {
+  const std::string_view text = in.bytes;
+  const auto character_at = [&](std::size_t byte) { return byte < in.size() ? in.origin[byte].begin : in.origin.back().end; };
+  std::size_t at = 0;
+  while (removes_extra_spaces_ && at < text.size()) {
+    const Prefix prefix = normalize_prefix(text.substr(at));
+    if (prefix.normal != " ") break;
+    at += prefix.bytes;
+  }
+  if (at == text.size()) return;
+  const auto begin_of = [&](std::size_t byte) { return CharRange{character_at(byte), 0}; };
+  if (adds_prefix_ && !has_space_suffix_) append_space(begin_of(at), out);
+  bool is_behind_space = removes_extra_spaces_;
+  while (at < text.size()) {
+    Prefix prefix = normalize_prefix(text.substr(at));
+    while (is_behind_space && prefix.normal.starts_with(' ')) prefix.normal.remove_prefix(1);
+    if (!prefix.normal.empty()) {
+      for (const char byte : prefix.normal) {
+        byte == ' ' ? append_space(begin_of(at), out) : out.append_byte(byte, begin_of(at));
+      }
+      is_behind_space = prefix.normal.ends_with(' ');
+    }
+    at += prefix.bytes;
+    is_behind_space &= removes_extra_spaces_;
+  }
+  std::uint32_t end = character_at(at);
+  const std::string_view space = escapes_spaces_ ? kSpaceSymbol : " ";
+  std::size_t kept = out.size();
+  while (removes_extra_spaces_ && std::string_view(out.bytes).substr(0, kept).ends_with(space)) kept -= space.size();
+  if (kept < out.size()) {
+    end = out.origin[kept].begin;
+    out.bytes.erase(kept);
+    out.origin.resize(kept);
+  }
+  if (adds_prefix_ && has_space_suffix_) append_space({end, 0}, out);
+  for (std::size_t i = out.size(); i-- > 0; end = out.origin[i].begin) out.origin[i].end = end;
+}
+
+TokenizerParts parse_sentencepiece(std::string_view content, const std::string& where) {
+  const SentencePieceFile file = parse_sentencepiece_file(content, where);
+  TokenizerParts parts;
+  parts.normalizer =
+      Normalizer({SentencePieceStep{std::make_shared<const SentencePieceNormalizer>(file, where)}});
+  parts.model = make_sentencepiece_model(file, where);
+  SentencePieceDecode decode{.unknown_surface = file.unknown_surface,
+                             .removes_prefix = file.adds_prefix || file.removes_extra_spaces,
+                             .removes_all_leading = file.removes_extra_spaces};
+  std::vector<AddedToken> control;
+  for (std::size_t id = 0; id < file.pieces.size(); ++id) {
+    const auto& piece = file.pieces[id];
+    if (piece.type == PieceType::kUnknown) decode.unknown = piece.text;
+    if (piece.type != PieceType::kControl) continue;
+    control.push_back({.id = static_cast<TokenId>(id),
+                       .content = piece.text,
+                       .is_in_text = false,
+                       .is_normalized = false,
+                       .is_special = true});
+  }
+  parts.added_tokens = AddedTokens(std::move(control), parts.model->vocabulary(), parts.normalizer, where);
+  parts.decoder.emplace_back(std::move(decode));
+  return parts;
+}
+
 }  // namespace sluice::text

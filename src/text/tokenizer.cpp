@@ -103,7 +103,7 @@ void Tokenizer::tokenize_pieces(TextTokens& tokens, Scratch& scratch) const {
     const CharRange* from = origin + piece.begin;
     for (const WordToken& token : scratch.cache->tokens_of(word, *parts_.model)) {
       tokens.ids.push_back(token.id);
-      tokens.offsets.push_back({from[0].begin, from[token.bytes - 1].end});
+      tokens.offsets.push_back({from[0].begin, token.bytes == 0 ? from[0].begin : from[token.bytes - 1].end});
       if (needs_spaces) tokens.spaces.push_back(id_spaces_[static_cast<std::size_t>(token.id)]);
       from += token.bytes;
     }
