@@ -1,5 +1,5 @@
-// How fast a tokenizer is on one core: `bench_tokenizer FILE TEXTS SECONDS` encodes each line of TEXTS, again and again,
-// and prints one JSON line with megabytes of text a second. bench/tokenizer.py runs it beside `tokenizers`.
+// How fast a tokenizer is on one core: `bench_tokenizer FILE TEXTS SECONDS` encodes each line of TEXTS, again and
+// again, and prints one JSON line with megabytes of text a second. bench/tokenizer.py runs it beside `tokenizers`.
 #include <chrono>
 #include <cstdio>
 #include <fstream>

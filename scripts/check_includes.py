@@ -23,6 +23,7 @@ MAY_INCLUDE = {
     "models": {"core", "nn"},
     "optim": {"core"},
     "data": {"core"},
+    "text": {"core"},
     "profiler": {"core"},
     "profiler/cupti": {"core", "profiler"},
     "profiler/operators": {"core", "profiler"},
@@ -57,7 +58,7 @@ ROOMS = set(MAY_INCLUDE)
 OPEN = {"app": ROOMS, "tests": ROOMS | {"app"}, "bench": ROOMS | {"app"}}
 MAY_INCLUDE |= OPEN
 
-TORCH_FREE = {"core", "config", "pipeline/schedule", "profiler", "freeze", "ps/policy", "tune"}
+TORCH_FREE = {"core", "config", "pipeline/schedule", "profiler", "freeze", "ps/policy", "text", "tune"}
 CUDA_ALLOWED = {"device", "comm", "profiler"}
 KERNELS, KERNEL_SUFFIXES = "src/nn/cuda/", {".cu", ".cuh"}  # the one folder of what nvcc compiles
 

@@ -15,14 +15,28 @@ bool begins_with(Property property, std::string_view text) {
 }
 
 std::string_view last_character(std::string_view text) {
-  std::size_t begin = text.size();
-  while (begin > 0 && !begins_character(text[--begin])) continue;
+  if (text.empty()) return text;
+  std::size_t begin = text.size() - 1;
+  while (!begins_character(text[begin])) --begin;
   return text.substr(begin);
 }
 
 bool is_within_word(std::string_view text, std::size_t begin, std::size_t end) {
   return begins_with(Property::kWord, last_character(text.substr(0, begin))) ||
          begins_with(Property::kWord, text.substr(end));
+}
+
+std::size_t begin_of_spaces(std::string_view text, std::size_t end) {
+  while (true) {
+    const std::string_view last = last_character(text.substr(0, end));
+    if (!begins_with(Property::kSpace, last)) return end;
+    end -= last.size();
+  }
+}
+
+std::size_t end_of_spaces(std::string_view text, std::size_t begin) {
+  while (begins_with(Property::kSpace, text.substr(begin))) begin += character_bytes(text.substr(begin));
+  return begin;
 }
 
 }  // namespace
@@ -37,15 +51,16 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocab
     const TokenId known = vocabulary.find(token.content);
     const TokenId expected = known != kNoToken ? known : next++;
     if (token.id != expected) {
-      throw DataError(where, ": added token \"", printable(token.content), "\" has the id ", token.id, ", expected ", expected,
-                      known != kNoToken ? " as in the vocabulary" : ", the next free one");
+      throw DataError(where, ": added token \"", printable(token.content), "\" has the id ", token.id, ", expected ",
+                      expected, known != kNoToken ? " as in the vocabulary" : ", the next free one");
     }
     const std::string normal = token.is_normalized ? normalizer.normalized(token.content) : token.content;
     if (!decoded_.emplace(token.id, normal).second) {
       throw DataError(where, ": added token \"", printable(token.content), "\" comes twice");
     }
     if (token.is_special) special_.insert(token.content);
-    if (token.is_in_text && !normal.empty()) (token.is_normalized ? in_normalized_ : in_original_).patterns.push_back({normal, i});
+    if (token.is_in_text && !normal.empty())
+      (token.is_normalized ? in_normalized_ : in_original_).patterns.push_back({normal, i});
     end_id_ = std::max(end_id_, token.id + 1);
   }
   in_original_.sort();
@@ -65,11 +80,12 @@ const std::string* AddedTokens::decoded(TokenId id) const {
 
 void AddedTokens::Finder::sort() {
   const auto first_byte = [](const Pattern& pattern) { return static_cast<unsigned char>(pattern.bytes.front()); };
-  std::stable_sort(patterns.begin(), patterns.end(), [&](const Pattern& a, const Pattern& b) {
+  std::ranges::stable_sort(patterns, [&](const Pattern& a, const Pattern& b) {
     return first_byte(a) != first_byte(b) ? first_byte(a) < first_byte(b) : a.bytes.size() > b.bytes.size();
   });
   for (unsigned byte = 0; byte <= 256; ++byte) {
-    const auto from = std::find_if(patterns.begin(), patterns.end(), [&](const Pattern& p) { return first_byte(p) >= byte; });
+    const auto from =
+        std::find_if(patterns.begin(), patterns.end(), [&](const Pattern& p) { return first_byte(p) >= byte; });
     first_of[byte] = static_cast<std::uint32_t>(from - patterns.begin());
   }
 }
@@ -94,16 +110,9 @@ void AddedTokens::Finder::run(std::string_view text, const AddedTokens& all, con
     std::size_t begin = at;
     std::size_t end = at += pattern->bytes.size();
     if (token.is_single_word && is_within_word(text, begin, end)) continue;
-    while (token.strips_left && begin > behind) {
-      const std::string_view before = last_character(text.substr(0, begin));
-      if (!begins_with(Property::kSpace, before)) break;
-      begin -= before.size();
-    }
+    if (token.strips_left) begin = std::max(behind, begin_of_spaces(text, begin));
+    if (token.strips_right) end = end_of_spaces(text, end);
     begin = std::max(begin, behind);
-    while (token.strips_right && begins_with(Property::kSpace, text.substr(end))) {
-      do ++end;
-      while (end < text.size() && !begins_character(text[end]));
-    }
     if (begin > behind) found(behind, begin, kNoToken);
     found(begin, end, token.id);
     behind = end;

@@ -35,7 +35,9 @@ class AddedTokens {
   // Calls found(begin, end, id) for each part of the text, from left to right; id is kNoToken between tokens.
   // Parts that are not empty cover the text.
   using Found = std::function<void(std::size_t begin, std::size_t end, TokenId id)>;
-  void for_each_part_of_original(std::string_view text, const Found& found) const { in_original_.run(text, *this, found); }
+  void for_each_part_of_original(std::string_view text, const Found& found) const {
+    in_original_.run(text, *this, found);
+  }
   void for_each_part_of_normalized(std::string_view text, const Found& found) const {
     in_normalized_.run(text, *this, found);
   }
@@ -53,7 +55,7 @@ class AddedTokens {
       std::string bytes;
       std::size_t token;
     };
-    std::vector<Pattern> patterns;             // by first byte, longest first
+    std::vector<Pattern> patterns;              // by first byte, longest first
     std::array<std::uint32_t, 257> first_of{};  // [byte]: its first pattern
 
     void sort();

@@ -85,7 +85,8 @@ class Bpe final : public Model {
       };
       const TokenId left_id = id_of(left);
       const TokenId right_id = id_of(right);
-      const std::string_view tail = std::string_view(right).substr(std::min(right.size(), options_.continuation.size()));
+      const std::string_view tail =
+          std::string_view(right).substr(std::min(right.size(), options_.continuation.size()));
       merges_.set(left_id, right_id, {rank, id_of(left + std::string(tail))});
       ++rank;
     }
@@ -111,6 +112,15 @@ class Bpe final : public Model {
     for (const char byte : word) add(of_byte_[static_cast<unsigned char>(byte)], 1, scratch);
   }
 
+  // The character with the prefix and suffix of its place in the word.
+  std::string_view with_affixes(std::string_view word, std::string_view character, std::string& result) const {
+    if (options_.continuation.empty() && options_.word_end.empty()) return character;
+    result = character.data() == word.data() ? "" : options_.continuation;
+    result += character;
+    if (character.data() + character.size() == word.data() + word.size()) result += options_.word_end;
+    return result;
+  }
+
   // In the order of `tokenizers`, which writes a pending unknown token behind bytes that it falls back to.
   void split_characters(std::string_view word, BpeScratch& scratch) const {
     std::size_t pending = 0;  // bytes of the unknown token to be written
@@ -118,17 +128,9 @@ class Bpe final : public Model {
       if (pending > 0) add(unknown_, pending, scratch);
       pending = 0;
     };
-    for (const char* at = word.data(); at != word.data() + word.size();) {
-      const char* const begin = at;
-      next_point(at);
-      const auto bytes = static_cast<std::size_t>(at - begin);
-      std::string_view character(begin, bytes);
-      if (!options_.continuation.empty() || !options_.word_end.empty()) {
-        scratch.character = begin == word.data() ? "" : options_.continuation;
-        scratch.character += character;
-        if (at == word.data() + word.size()) scratch.character += options_.word_end;
-        character = scratch.character;
-      }
+    for (std::size_t at = 0, bytes = 0; at < word.size(); at += bytes) {
+      bytes = character_bytes(word.substr(at));
+      const std::string_view character = with_affixes(word, word.substr(at, bytes), scratch.character);
       if (const TokenId id = vocabulary().find(character); id != kNoToken) {
         flush();
         add(id, bytes, scratch);

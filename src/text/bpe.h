@@ -19,6 +19,8 @@ struct BpeOptions {
   bool fuses_unknown = false;          // one unknown token for adjacent characters
   bool falls_back_to_bytes = false;    // tokens <0x00> to <0xFF> instead of the unknown token
   bool ignores_merges = false;         // a word that is a token is not merged from its parts
+
+  [[nodiscard]] bool has_affixes() const { return !continuation.empty() || !word_end.empty(); }
 };
 using Merges = std::vector<std::pair<std::string, std::string>>;
 

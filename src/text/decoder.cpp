@@ -17,7 +17,8 @@ using Tokens = std::vector<std::string>;
 void replace_all(std::string& text, std::string_view what, std::string_view by) {
   std::string result;
   std::size_t copied = 0;
-  for (std::size_t at = 0; !what.empty() && (at = text.find(what, copied)) != std::string::npos; copied = at + what.size()) {
+  for (std::size_t at = 0; !what.empty() && (at = text.find(what, copied)) != std::string::npos;
+       copied = at + what.size()) {
     result.append(text, copied, at - copied).append(by);
   }
   if (copied > 0) text = result.append(text, copied);
@@ -28,20 +29,28 @@ std::string valid(const std::string& bytes) {
   return std::string(repair_utf8(bytes, repaired));
 }
 
-void run(const ByteLevelDecode& /*step*/, Tokens& tokens) {
+void decode_step(const ByteLevelDecode& /*step*/, Tokens& tokens) {
   std::string bytes;
   for (const std::string& token : tokens) bytes += bytes_of_characters(token).value_or(token);
   tokens = {valid(bytes)};
 }
 
 void clean_up(std::string& text) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kReplacements = {
-      {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"},
-       {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kReplacements = {{{" .", "."},
+                                                                                            {" ?", "?"},
+                                                                                            {" !", "!"},
+                                                                                            {" ,", ","},
+                                                                                            {" ' ", "'"},
+                                                                                            {" n't", "n't"},
+                                                                                            {" 'm", "'m"},
+                                                                                            {" do not", " don't"},
+                                                                                            {" 's", "'s"},
+                                                                                            {" 've", "'ve"},
+                                                                                            {" 're", "'re"}}};
   for (const auto& [what, by] : kReplacements) replace_all(text, what, by);
 }
 
-void run(const WordPieceDecode& step, Tokens& tokens) {
+void decode_step(const WordPieceDecode& step, Tokens& tokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     std::string& token = tokens[i];
     if (i > 0 && token.starts_with(step.prefix)) {
@@ -53,7 +62,7 @@ void run(const WordPieceDecode& step, Tokens& tokens) {
   }
 }
 
-void run(const MetaspaceDecode& step, Tokens& tokens) {
+void decode_step(const MetaspaceDecode& step, Tokens& tokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     replace_all(tokens[i], step.replacement, i == 0 && step.removes_first ? "" : " ");
   }
@@ -67,7 +76,7 @@ std::optional<char> byte_of(const std::string& token) {
   return static_cast<char>(byte);
 }
 
-void run(const ByteFallbackDecode& /*step*/, Tokens& tokens) {
+void decode_step(const ByteFallbackDecode& /*step*/, Tokens& tokens) {
   Tokens result;
   std::string bytes;
   const auto flush = [&] {
@@ -91,13 +100,13 @@ void run(const ByteFallbackDecode& /*step*/, Tokens& tokens) {
   tokens = std::move(result);
 }
 
-void run(const FuseDecode& /*step*/, Tokens& tokens) {
+void decode_step(const FuseDecode& /*step*/, Tokens& tokens) {
   std::string all;
   for (const std::string& token : tokens) all += token;
   tokens = {std::move(all)};
 }
 
-void run(const StripDecode& step, Tokens& tokens) {
+void decode_step(const StripDecode& step, Tokens& tokens) {
   for (std::string& token : tokens) {
     for (std::size_t i = 0; i < step.left && token.starts_with(step.content); ++i) token.erase(0, step.content.size());
     for (std::size_t i = 0; i < step.right && token.ends_with(step.content); ++i) {
@@ -106,7 +115,7 @@ void run(const StripDecode& step, Tokens& tokens) {
   }
 }
 
-void run(const ReplaceDecode& step, Tokens& tokens) {
+void decode_step(const ReplaceDecode& step, Tokens& tokens) {
   Pattern::Scratch scratch;
   for (std::string& token : tokens) {
     std::string result;
@@ -119,7 +128,7 @@ void run(const ReplaceDecode& step, Tokens& tokens) {
   }
 }
 
-void run(const SentencePieceDecode& step, Tokens& tokens) {
+void decode_step(const SentencePieceDecode& step, Tokens& tokens) {
   constexpr std::string_view kSpaceSymbol = "\xe2\x96\x81";
   bool is_first = step.removes_prefix;
   for (std::string& token : tokens) {
@@ -133,14 +142,14 @@ void run(const SentencePieceDecode& step, Tokens& tokens) {
     }
     is_first &= token.empty();
   }
-  run(ByteFallbackDecode{}, tokens);
+  decode_step(ByteFallbackDecode{}, tokens);
 }
 
 }  // namespace
 
 std::string decode_tokens(const std::vector<DecoderStep>& steps, std::vector<std::string> tokens) {
   for (const DecoderStep& step : steps) {
-    std::visit([&](const auto& kind) { run(kind, tokens); }, step);
+    std::visit([&](const auto& kind) { decode_step(kind, tokens); }, step);
   }
   std::string text;
   for (std::size_t i = 0; i < tokens.size(); ++i) {

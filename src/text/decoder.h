@@ -22,7 +22,7 @@ struct MetaspaceDecode {
 struct ByteFallbackDecode {};  // <0x0A>
 struct FuseDecode {};
 struct StripDecode {
-  std::string content;  // one character
+  std::string content;      // one character
   std::size_t left, right;  // at most so many at each end of a token
 };
 struct ReplaceDecode {

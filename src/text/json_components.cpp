@@ -43,8 +43,8 @@ void add_bert_steps(const JsonNode& node, std::vector<NormalizerStep>& steps) {
 
 void add_normalizer(const JsonNode& node, int depth, std::vector<NormalizerStep>& steps) {
   static const std::map<std::string, PointStep, std::less<>> kPointSteps = {
-      {"NFC", PointStep::kNfc},     {"NFD", PointStep::kNfd},         {"NFKC", PointStep::kNfkc},
-      {"NFKD", PointStep::kNfkd},   {"Lowercase", PointStep::kLower}, {"StripAccents", PointStep::kStripMarks},
+      {"NFC", PointStep::kNfc},   {"NFD", PointStep::kNfd},         {"NFKC", PointStep::kNfkc},
+      {"NFKD", PointStep::kNfkd}, {"Lowercase", PointStep::kLower}, {"StripAccents", PointStep::kStripMarks},
   };
   const std::string type = node.type();
   if (const auto found = kPointSteps.find(type); found != kPointSteps.end()) {
@@ -54,7 +54,8 @@ void add_normalizer(const JsonNode& node, int depth, std::vector<NormalizerStep>
   } else if (type == "BertNormalizer") {
     add_bert_steps(node, steps);
   } else if (type == "Replace") {
-    steps.emplace_back(ReplaceStep{std::make_shared<const Pattern>(read_pattern(node.at("pattern"))), node.text("content")});
+    steps.emplace_back(
+        ReplaceStep{std::make_shared<const Pattern>(read_pattern(node.at("pattern"))), node.text("content")});
   } else if (type == "Prepend") {
     steps.emplace_back(PrependStep{node.text("prepend")});
   } else if (type == "Strip") {
@@ -91,11 +92,13 @@ MetaspaceSplit read_metaspace(const JsonNode& node) {
   Prepend prepend = Prepend::kAlways;
   if (node.has("prepend_scheme")) {
     const std::string scheme = node.text("prepend_scheme");
-    node.at("prepend_scheme").require(scheme == "first" || scheme == "never" || scheme == "always", "first, never or always");
+    node.at("prepend_scheme")
+        .require(scheme == "first" || scheme == "never" || scheme == "always", "first, never or always");
     prepend = scheme == "first" ? Prepend::kFirst : scheme == "never" ? Prepend::kNever : Prepend::kAlways;
   }
   if (!node.flag("add_prefix_space", true)) {
-    node.require(prepend == Prepend::kNever || !node.has("prepend_scheme"), "prepend_scheme \"never\" without add_prefix_space");
+    node.require(prepend == Prepend::kNever || !node.has("prepend_scheme"),
+                 "prepend_scheme \"never\" without add_prefix_space");
     prepend = Prepend::kNever;
   }
   return {prepend, read_character(node.at("replacement")), node.flag("split", true)};
@@ -111,7 +114,8 @@ void add_pre_tokenizer(const JsonNode& node, int depth, std::vector<PreTokenizer
   } else if (type == "ByteLevel") {
     add_byte_level(node, steps);
   } else if (type == "Split") {
-    steps.emplace_back(PatternSplit{read_pattern(node.at("pattern")), read_delimiter(node.at("behavior")), node.flag("invert")});
+    steps.emplace_back(
+        PatternSplit{read_pattern(node.at("pattern")), read_delimiter(node.at("behavior")), node.flag("invert")});
   } else if (type == "Whitespace") {
     steps.emplace_back(WordSplit{});
   } else if (type == "WhitespaceSplit") {
@@ -123,7 +127,8 @@ void add_pre_tokenizer(const JsonNode& node, int depth, std::vector<PreTokenizer
     steps.emplace_back(CharacterSplit{Kind::kNumeric, single ? Delimiter::kIsolated : Delimiter::kContiguous});
   } else if (type == "Punctuation") {
     const bool has_behavior = node.has("behavior");
-    steps.emplace_back(CharacterSplit{Kind::kPunctuation, has_behavior ? read_delimiter(node.at("behavior")) : Delimiter::kIsolated});
+    steps.emplace_back(
+        CharacterSplit{Kind::kPunctuation, has_behavior ? read_delimiter(node.at("behavior")) : Delimiter::kIsolated});
   } else {
     node.reject_type();
   }
@@ -172,7 +177,8 @@ TemplatePiece read_piece(const JsonNode& node, const JsonNode& tokens) {
   }
   const JsonNode piece = node.at("SpecialToken");
   std::vector<TokenId> ids;
-  for (const JsonNode& id : tokens.at(piece.text("id")).at("ids").items()) ids.push_back(static_cast<TokenId>(id.number()));
+  for (const JsonNode& id : tokens.at(piece.text("id")).at("ids").items())
+    ids.push_back(static_cast<TokenId>(id.number()));
   return special(std::move(ids), read_type_id(piece));
 }
 
@@ -183,7 +189,8 @@ Template read_template(const JsonNode& node, const JsonNode& tokens, bool is_pai
     pieces.push_back(read_piece(item, tokens));
     if (pieces.back().sequence >= 0) ++uses[pieces.back().sequence];
   }
-  node.require(uses[0] <= 1 && uses[1] <= (is_pair ? 1 : 0), is_pair ? "each text at most once" : "text A at most once");
+  node.require(uses[0] <= 1 && uses[1] <= (is_pair ? 1 : 0),
+               is_pair ? "each text at most once" : "text A at most once");
   return pieces;
 }
 
@@ -196,7 +203,8 @@ void read_post_processor_into(const JsonNode& node, int depth, PostProcessor& re
     return;
   }
   // `tokenizers` can merge the encodings only once, and trims what the last template has not merged.
-  if (has_template) throw ConfigError(node.where(), ": \"", printable(type), "\" behind another post-processor is not supported");
+  if (has_template)
+    throw ConfigError(node.where(), ": \"", printable(type), "\" behind another post-processor is not supported");
   if (type == "ByteLevel") {
     if (result.trims_offsets) node.reject("one ByteLevel");
     result.trims_offsets = node.flag("trim_offsets");
@@ -237,7 +245,8 @@ void add_decoder(const JsonNode& node, int depth, std::vector<DecoderStep>& step
   } else if (type == "Fuse") {
     steps.emplace_back(FuseDecode{});
   } else if (type == "Strip") {
-    steps.emplace_back(StripDecode{read_character(node.at("content")), read_count(node.at("start")), read_count(node.at("stop"))});
+    steps.emplace_back(
+        StripDecode{read_character(node.at("content")), read_count(node.at("start")), read_count(node.at("stop"))});
   } else if (type == "Replace") {
     steps.emplace_back(ReplaceDecode{read_pattern(node.at("pattern")), node.text("content")});
   } else {

@@ -62,7 +62,8 @@ class JsonNode {
   // Name of a component.
   [[nodiscard]] std::string type() const { return text("type"); }
   [[noreturn]] void reject_type() const {
-    throw ConfigError(where_, ": \"", printable(type()), "\" is not supported; docs/reference/tokenizers.md lists what is");
+    throw ConfigError(where_, ": \"", printable(type()),
+                      "\" is not supported; docs/reference/tokenizers.md lists what is");
   }
   [[noreturn]] void reject(std::string_view expected) const {
     throw DataError(where_, ": expected ", expected, ", found ", first_bytes());

@@ -48,9 +48,9 @@ std::vector<Change> decomposed(std::string_view text, bool compatibly) {
   std::vector<Change> result;
   result.reserve(text.size());
   std::size_t pending = 0;  // first character that later ones may have to precede
-  const auto by_class = [](const Change& a, const Change& b) { return a.combining_class < b.combining_class; };
   const auto sort_pending = [&] {
-    std::stable_sort(result.begin() + static_cast<std::ptrdiff_t>(pending), result.end(), by_class);
+    std::ranges::stable_sort(result.begin() + static_cast<std::ptrdiff_t>(pending), result.end(), {},
+                             &Change::combining_class);
     pending = result.size();
   };
   for (const char* at = text.data(); at != text.data() + text.size();) {
@@ -127,7 +127,7 @@ void map_point(PointStep step, char32_t point, Emit&& emit) {
 
 bool is_unicode_form(PointStep step) { return step >= PointStep::kNfd; }
 
-void run(PointStep step, std::uint32_t first_char, Normalizer::Scratch& scratch) {
+void normalize(PointStep step, std::uint32_t first_char, Normalizer::Scratch& scratch) {
   const AlignedText& in = scratch.text;
   if (is_unicode_form(step)) return normalize_unicode(step, first_char, in, scratch.other);
   const char* const begin = in.bytes.data();
@@ -137,7 +137,7 @@ void run(PointStep step, std::uint32_t first_char, Normalizer::Scratch& scratch)
   }
 }
 
-void run(const ReplaceStep& step, std::uint32_t first_char, Normalizer::Scratch& scratch) {
+void normalize(const ReplaceStep& step, std::uint32_t first_char, Normalizer::Scratch& scratch) {
   const AlignedText& in = scratch.text;
   std::size_t copied = 0;
   step.pattern->for_each(in.bytes, scratch.pattern, [&](std::size_t begin, std::size_t end) {
@@ -148,13 +148,13 @@ void run(const ReplaceStep& step, std::uint32_t first_char, Normalizer::Scratch&
   scratch.other.append(in, copied, in.size());
 }
 
-void run(const PrependStep& step, std::uint32_t /*first_char*/, Normalizer::Scratch& scratch) {
+void normalize(const PrependStep& step, std::uint32_t /*first_char*/, Normalizer::Scratch& scratch) {
   const AlignedText& in = scratch.text;
   if (in.size() > 0) scratch.other.append(step.content, in.origin.front());
   scratch.other.append(in, 0, in.size());
 }
 
-void run(const StripStep& step, std::uint32_t /*first_char*/, Normalizer::Scratch& scratch) {
+void normalize(const StripStep& step, std::uint32_t /*first_char*/, Normalizer::Scratch& scratch) {
   const AlignedText& in = scratch.text;
   const auto is_space_at = [&](const char* at) { return has_property(next_point(at), Property::kSpace); };
   const char* begin = in.bytes.data();
@@ -170,7 +170,7 @@ void run(const StripStep& step, std::uint32_t /*first_char*/, Normalizer::Scratc
   scratch.other.append(in, static_cast<std::size_t>(begin - whole), static_cast<std::size_t>(end - whole));
 }
 
-void run(const SentencePieceStep& step, std::uint32_t /*first_char*/, Normalizer::Scratch& scratch) {
+void normalize(const SentencePieceStep& step, std::uint32_t /*first_char*/, Normalizer::Scratch& scratch) {
   if (scratch.text.size() > 0) step.normalizer->run(scratch.text, scratch.other);
 }
 
@@ -200,7 +200,8 @@ struct Normalizer::Table {
       now.swap(next);
     }
     // A mark may have to change places with the marks beside it.
-    if (reorders && std::any_of(now.begin(), now.end(), [](char32_t c) { return combining_class(c) != 0; })) return kNeedsSteps;
+    if (reorders && std::any_of(now.begin(), now.end(), [](char32_t c) { return combining_class(c) != 0; }))
+      return kNeedsSteps;
     if (now.size() == 1 && now[0] == point) return 0;
     std::string bytes;
     for (const char32_t c : now) append_point(bytes, c);
@@ -228,7 +229,8 @@ std::shared_ptr<const Normalizer::Table> Normalizer::make_table() const {
   std::vector<std::uint32_t> page(1U << Table::kPageBits);
   for (char32_t first = 0; first < 0x110000; first += 1U << Table::kPageBits) {
     for (char32_t point = first; point < first + page.size(); ++point) {
-      page[point - first] = point >= kFirstUnassigned && point < kEndOfUnassigned ? 0 : table->entry(point, steps_, pooled);
+      page[point - first] =
+          point >= kFirstUnassigned && point < kEndOfUnassigned ? 0 : table->entry(point, steps_, pooled);
     }
     const auto [at, is_new] = known.try_emplace(page, static_cast<std::uint16_t>(known.size()));
     if (is_new) table->entries.insert(table->entries.end(), page.begin(), page.end());
@@ -271,7 +273,7 @@ bool Normalizer::append_by_table(std::string_view text, std::uint32_t first_char
 void Normalizer::run_steps(std::uint32_t first_char, Scratch& scratch) const {
   for (const NormalizerStep& step : steps_) {
     scratch.other.clear();
-    std::visit([&](const auto& kind) { run(kind, first_char, scratch); }, step);
+    std::visit([&](const auto& kind) { normalize(kind, first_char, scratch); }, step);
     std::swap(scratch.text, scratch.other);
   }
 }

@@ -18,8 +18,10 @@ constexpr std::uintmax_t kMostFileBytes = std::uintmax_t{1} << 30;
 std::string read_file(const std::filesystem::path& file) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(file, error);
-  if (error) throw DataError(file.string(), ": cannot be read: ", error.message(), "; give the path of a tokenizer file");
-  if (size > kMostFileBytes) throw DataError(file.string(), ": has ", human_bytes(size), ", too much for a tokenizer file");
+  if (error)
+    throw DataError(file.string(), ": cannot be read: ", error.message(), "; give the path of a tokenizer file");
+  if (size > kMostFileBytes)
+    throw DataError(file.string(), ": has ", human_bytes(size), ", too much for a tokenizer file");
   std::ifstream stream(file, std::ios::binary);
   if (!stream && is_file_limit(errno)) too_many_open_files("cannot open " + file.string());
   std::string content(std::istreambuf_iterator<char>(stream), {});
@@ -31,7 +33,8 @@ std::string read_file(const std::filesystem::path& file) {
 bool is_cased(const Vocabulary& vocabulary) {
   for (TokenId id = 0; id < vocabulary.end_id(); ++id) {
     const std::string& token = vocabulary.token(id);
-    if (!token.starts_with('[') && std::any_of(token.begin(), token.end(), [](char c) { return c >= 'A' && c <= 'Z'; })) {
+    if (!token.starts_with('[') &&
+        std::any_of(token.begin(), token.end(), [](char c) { return c >= 'A' && c <= 'Z'; })) {
       return true;
     }
   }
@@ -57,7 +60,8 @@ TokenizerParts parse_vocab_txt(std::string_view content, const std::string& wher
     added.push_back({.id = id, .content = name, .is_normalized = false, .is_special = true});
   }
   std::vector<NormalizerStep> steps = {PointStep::kClean, PointStep::kIsolateCjk};
-  if (!is_cased(vocabulary)) steps.insert(steps.end(), {PointStep::kNfd, PointStep::kStripNonspacing, PointStep::kLower});
+  if (!is_cased(vocabulary))
+    steps.insert(steps.end(), {PointStep::kNfd, PointStep::kStripNonspacing, PointStep::kLower});
   TokenizerParts parts;
   parts.normalizer = Normalizer(std::move(steps));
   parts.pre_tokenizer = {BertSplit{}};

@@ -19,7 +19,7 @@ class PairMap {
     count_ += slot.key == kEmpty ? 1 : 0;
     slot = {key_of(first, second), value};
   }
-  // Null if there is none.
+  // Null: the key is missing.
   [[nodiscard]] const Value* find(std::int32_t first, std::int32_t second) const {
     const Slot& slot = const_cast<PairMap*>(this)->slot_of(key_of(first, second));
     return slot.key == kEmpty ? nullptr : &slot.value;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -55,15 +56,17 @@ class Translation {
     const char kind = rest_[1];
     if (kind == 'p' || kind == 'P') return category();
     if (kind == 'v') return replace(2, "\\x0b");  // a class of characters in PCRE2
-    if (kind == 'u') {
-      if (rest_.size() < 6 || rest_.substr(2, 4).find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos) {
-        reject("\\u");
-      }
-      return replace(6, concat("\\x{", rest_.substr(2, 4), "}"));
-    }
-    const bool is_letter = (kind >= '0' && kind <= '9') || (kind >= 'A' && kind <= 'Z') || (kind >= 'a' && kind <= 'z');
-    if (is_letter && std::string_view("sSdDrntf").find(kind) == std::string_view::npos) reject(rest_.substr(0, 2));
+    if (kind == 'u') return code_point();
+    const bool is_word = std::isalnum(static_cast<unsigned char>(kind)) != 0;
+    if (is_word && std::string_view("sSdDrntf").find(kind) == std::string_view::npos) reject(rest_.substr(0, 2));
     take(2);
+  }
+
+  void code_point() {
+    const std::string_view digits = rest_.substr(2, 4);
+    if (digits.size() < 4 || digits.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos)
+      reject("\\u");
+    replace(6, concat("\\x{", digits, "}"));
   }
 
   // General categories only: the exceptions of unicode_exceptions.h are about these.
@@ -72,7 +75,8 @@ class Translation {
     if (rest_.size() < 3 || rest_[2] != '{' || end == std::string_view::npos) reject(rest_.substr(0, 3));
     std::string_view name = rest_.substr(3, end - 3);
     if (name.starts_with('^')) name.remove_prefix(1);
-    constexpr std::string_view kNames = " L Lu Ll Lt Lm Lo M Mn Me Mc N Nd Nl No Z Zs Zl Zp P Pd Ps Pe Pc Po Pi Pf S Sm Sc Sk So C Cc Cf ";
+    constexpr std::string_view kNames =
+        " L Lu Ll Lt Lm Lo M Mn Me Mc N Nd Nl No Z Zs Zl Zp P Pd Ps Pe Pc Po Pi Pf S Sm Sc Sk So C Cc Cf ";
     if (name.empty() || kNames.find(concat(" ", name, " ")) == std::string_view::npos) {
       reject(rest_.substr(0, end + 1));
     }
@@ -116,6 +120,23 @@ class Translation {
 
 PCRE2_SPTR units(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
 
+void find_literal(std::string_view text, std::string_view literal, std::vector<Pattern::Span>& found) {
+  for (std::size_t at = 0; !literal.empty() && (at = text.find(literal, at)) != std::string_view::npos;) {
+    found.push_back({at, at + literal.size()});
+    at += literal.size();
+  }
+}
+
+// With the code points about which PCRE2's tables say what Oniguruma's say about those of the text.
+std::string_view as_pcre2_sees_it(std::string_view text, std::string& subject) {
+  subject.resize(text.size());
+  char* out = subject.data();
+  for (const char* at = text.data(); at != text.data() + text.size();) {
+    out = write_point(like_in_pcre2(next_point(at)), out);
+  }
+  return subject;
+}
+
 // PCRE2's own stack for compiled patterns has 32 KiB; long words need more.
 pcre2_match_context* match_context() {
   struct Owner {
@@ -127,7 +148,7 @@ pcre2_match_context* match_context() {
       pcre2_jit_stack_free(stack);
     }
   };
-  thread_local const Owner owner;
+  thread_local Owner owner;
   return owner.context;
 }
 
@@ -137,8 +158,8 @@ Pattern Pattern::regex(std::string_view pattern, const std::string& where) {
   const std::string translated = Translation(pattern, where).run();
   int error = 0;
   std::size_t at = 0;
-  pcre2_code* code = pcre2_compile(units(translated), translated.size(), PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error,
-                                   &at, nullptr);
+  pcre2_code* code = pcre2_compile(units(translated), translated.size(), PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE,
+                                   &error, &at, nullptr);
   if (code == nullptr) {
     std::array<PCRE2_UCHAR, 256> why{};
     pcre2_get_error_message(error, why.data(), why.size());
@@ -159,31 +180,20 @@ Pattern Pattern::literal(std::string_view text) {
 void Pattern::find_all(std::string_view text, Scratch& scratch) const {
   scratch.matches.clear();
   if (code_ == nullptr) {
-    for (std::size_t at = 0; !literal_.empty() && (at = text.find(literal_, at)) != std::string_view::npos;) {
-      scratch.matches.push_back({at, at + literal_.size()});
-      at += literal_.size();
-    }
+    find_literal(text, literal_, scratch.matches);
     return;
   }
-  if (!is_ascii(text)) {  // so that PCRE2's tables give what Oniguruma's give
-    scratch.subject.resize(text.size());
-    char* out = scratch.subject.data();
-    for (const char* at = text.data(); at != text.data() + text.size();) out = write_point(like_in_pcre2(next_point(at)), out);
-    text = scratch.subject;
-  }
+  if (!is_ascii(text)) text = as_pcre2_sees_it(text, scratch.subject);
   if (scratch.match == nullptr) scratch.match.reset(pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
   const std::size_t* span = pcre2_get_ovector_pointer(scratch.match.get());
-  for (std::size_t start = 0; start <= text.size() && !text.empty();) {
+  for (std::size_t start = 0; start < text.size();) {
     const int found = pcre2_match(code_.get(), units(text), text.size(), start, PCRE2_NO_UTF_CHECK, scratch.match.get(),
                                   match_context());
     if (found == PCRE2_ERROR_NOMATCH) return;
     if (found < 0) throw DataError("a pattern of the tokenizer takes too long for a text of ", text.size(), " bytes");
     scratch.matches.push_back({span[0], span[1]});
     start = span[1];
-    if (span[0] == span[1]) {
-      do ++start;
-      while (start < text.size() && !begins_character(text[start]));
-    }
+    if (span[0] == span[1]) start += start < text.size() ? character_bytes(text.substr(start)) : 1;
   }
 }
 

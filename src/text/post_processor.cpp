@@ -10,29 +10,34 @@ namespace sluice::text {
 namespace {
 
 // How many tokens of each text stay in the first window.
-std::pair<std::size_t, std::size_t> kept_lengths(std::size_t first, std::size_t second, bool is_pair, std::size_t most,
-                                                 TruncationStrategy strategy) {
+using Lengths = std::pair<std::size_t, std::size_t>;
+
+Lengths longest_first(std::size_t first, std::size_t second, std::size_t most) {
+  const std::size_t shorter = std::min(first, second);
+  std::size_t kept_of_shorter = shorter;
+  std::size_t kept_of_longer = shorter > most ? shorter : std::max(shorter, most - shorter);
+  if (kept_of_shorter + kept_of_longer > most) {
+    kept_of_shorter = most / 2;
+    kept_of_longer = kept_of_shorter + most % 2;
+  }
+  return first > second ? Lengths{kept_of_longer, kept_of_shorter} : Lengths{kept_of_shorter, kept_of_longer};
+}
+
+Lengths kept_lengths(std::size_t first, std::size_t second, bool is_pair, std::size_t most,
+                     TruncationStrategy strategy) {
   if (most == 0) return {0, 0};
   if (first + second <= most) return {first, second};
-  if (strategy == TruncationStrategy::kLongestFirst) {
-    if (!is_pair) return {most, 0};
-    const std::size_t shorter = std::min(first, second);
-    std::size_t kept_of_shorter = shorter;
-    std::size_t kept_of_longer = shorter > most ? shorter : std::max(shorter, most - shorter);
-    if (kept_of_shorter + kept_of_longer > most) {
-      kept_of_shorter = most / 2;
-      kept_of_longer = kept_of_shorter + most % 2;
-    }
-    return first > second ? std::pair{kept_of_longer, kept_of_shorter} : std::pair{kept_of_shorter, kept_of_longer};
-  }
+  if (strategy == TruncationStrategy::kLongestFirst)
+    return is_pair ? longest_first(first, second, most) : Lengths{most, 0};
   const bool cuts_first = strategy == TruncationStrategy::kOnlyFirst;
   if (!cuts_first && !is_pair) throw ConfigError("truncation \"only_second\" needs a pair of texts");
   const std::size_t excess = first + second - most;
-  if ((cuts_first ? first : second) <= excess) {
-    throw DataError("the ", cuts_first ? "second" : "first", " text alone has ", cuts_first ? second : first,
+  const auto [whole, cut] = cuts_first ? Lengths{second, first} : Lengths{first, second};
+  if (cut <= excess) {
+    throw DataError("the ", cuts_first ? "second" : "first", " text alone has ", whole,
                     " tokens, which leaves no room within ", most, " for the other text; raise the maximum length");
   }
-  return cuts_first ? std::pair{first - excess, second} : std::pair{first, second - excess};
+  return cuts_first ? Lengths{first - excess, second} : Lengths{first, second - excess};
 }
 
 }  // namespace
@@ -57,7 +62,8 @@ std::vector<PostProcessor::Window> PostProcessor::cut(std::size_t length, std::s
   return windows;
 }
 
-void PostProcessor::append(const Part& part, const TemplatePiece& piece, bool adds_special_tokens, Encoding& out) const {
+void PostProcessor::append(const Part& part, const TemplatePiece& piece, bool adds_special_tokens,
+                           Encoding& out) const {
   const auto [tokens, window] = part;
   const auto begin = static_cast<std::ptrdiff_t>(window.begin);
   const auto end = static_cast<std::ptrdiff_t>(window.end);
@@ -102,13 +108,13 @@ void PostProcessor::assemble(const Template& pieces, std::span<const Part> parts
 
 void PostProcessor::encode(const TextTokens& first, const TextTokens* second, bool adds_special_tokens,
                            Encoding& out) const {
-  const std::array<Part, 2> parts = {{{&first, {0, first.ids.size(), true}},
-                                      {second, {0, second == nullptr ? 0 : second->ids.size(), true}}}};
+  const std::array<Part, 2> parts = {
+      {{&first, {0, first.ids.size(), true}}, {second, {0, second == nullptr ? 0 : second->ids.size(), true}}}};
   assemble(second == nullptr ? single : pair, parts, adds_special_tokens, out);
 }
 
-std::vector<Encoding> PostProcessor::windows(const TextTokens& first, const TextTokens* second, bool adds_special_tokens,
-                                             const Truncation& truncation) const {
+std::vector<Encoding> PostProcessor::windows(const TextTokens& first, const TextTokens* second,
+                                             bool adds_special_tokens, const Truncation& truncation) const {
   const bool is_pair = second != nullptr;
   const std::size_t added = adds_special_tokens ? added_tokens(is_pair) : 0;
   if (truncation.max_length < added) {
@@ -116,14 +122,15 @@ std::vector<Encoding> PostProcessor::windows(const TextTokens& first, const Text
                       " special tokens of the tokenizer");
   }
   const std::size_t second_length = is_pair ? second->ids.size() : 0;
-  const auto [kept_first, kept_second] = kept_lengths(first.ids.size(), second_length, is_pair,
-                                                      truncation.max_length - added, truncation.strategy);
+  const auto [kept_first, kept_second] =
+      kept_lengths(first.ids.size(), second_length, is_pair, truncation.max_length - added, truncation.strategy);
   std::array<std::vector<Window>, 2> cuts = {cut(first.ids.size(), kept_first, truncation.stride),
                                              cut(second_length, kept_second, truncation.stride)};
   const Template& pieces = is_pair ? pair : single;
-  // `tokenizers` merges from left to right: the later windows of the text that comes first, each with all windows of the
-  // other one; then its first window with the later windows of the other one.
-  const auto leading = std::find_if(pieces.begin(), pieces.end(), [](const TemplatePiece& p) { return p.sequence >= 0; });
+  // `tokenizers` merges from left to right: the later windows of the text that comes first, each with all windows of
+  // the other one; then its first window with the later windows of the other one.
+  const auto leading =
+      std::find_if(pieces.begin(), pieces.end(), [](const TemplatePiece& p) { return p.sequence >= 0; });
   const std::size_t outer = leading == pieces.end() ? 0 : static_cast<std::size_t>(leading->sequence);
   const auto uses = [&](std::size_t sequence) {
     return std::any_of(pieces.begin(), pieces.end(),

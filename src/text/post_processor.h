@@ -1,6 +1,6 @@
-// post_processor: puts one or two tokenized texts and the tokens around them ([CLS], [SEP], <s>, ...) into encodings, and
-// cuts them into windows.
-// Threads: any. Errors: ConfigError for a truncation that cannot work; DataError for a text that is too short for it.
+// post_processor: puts one or two tokenized texts and the tokens around them ([CLS], [SEP], <s>, ...) into encodings,
+// and cuts them into windows. Threads: any. Errors: ConfigError for a truncation that cannot work; DataError for a text
+// that is too short for it.
 #pragma once
 
 #include <span>
@@ -47,8 +47,8 @@ struct PostProcessor {
   // `second` is null for a single text.
   void encode(const TextTokens& first, const TextTokens* second, bool adds_special_tokens, Encoding& out) const;
   // The first window and those that overflow, in the order of `tokenizers`.
-  [[nodiscard]] std::vector<Encoding> windows(const TextTokens& first, const TextTokens* second, bool adds_special_tokens,
-                                              const Truncation& truncation) const;
+  [[nodiscard]] std::vector<Encoding> windows(const TextTokens& first, const TextTokens* second,
+                                              bool adds_special_tokens, const Truncation& truncation) const;
 
  private:
   struct Window {

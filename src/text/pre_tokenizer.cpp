@@ -93,12 +93,12 @@ BertClass bert_class(char32_t point) {
 }
 
 const std::array<BertClass, 128>& ascii_bert_classes() {
-  static const std::array<BertClass, 128> classes = [] {
+  static const std::array<BertClass, 128> kClasses = [] {
     std::array<BertClass, 128> made{};
     for (char32_t point = 0; point < 128; ++point) made[point] = bert_class(point);
     return made;
   }();
-  return classes;
+  return kClasses;
 }
 
 void split(const BertSplit& /*step*/, const Piece& piece, PreTokenized& text) {
@@ -160,14 +160,14 @@ void split_all(const Step& step, PreTokenized& text) {
   std::swap(text.pieces, text.other_pieces);
 }
 
-void run(const ByteLevelPrefix& /*step*/, PreTokenized& text) {
+void run_step(const ByteLevelPrefix& /*step*/, PreTokenized& text) {
   rewrite(text, [&](const Piece& piece) {
     if (text.text.bytes[piece.begin] != ' ') text.other_text.append(" ", text.text.origin[piece.begin]);
     text.other_text.append(text.text, piece.begin, piece.end);
   });
 }
 
-void run(const ByteLevelMap& /*step*/, PreTokenized& text) {
+void run_step(const ByteLevelMap& /*step*/, PreTokenized& text) {
   rewrite(text, [&](const Piece& piece) {
     for (std::size_t i = piece.begin; i < piece.end; ++i) {
       text.other_text.append(byte_character(static_cast<std::uint8_t>(text.text.bytes[i])), text.text.origin[i]);
@@ -175,7 +175,7 @@ void run(const ByteLevelMap& /*step*/, PreTokenized& text) {
   });
 }
 
-void run(const MetaspaceSplit& step, PreTokenized& text) {
+void run_step(const MetaspaceSplit& step, PreTokenized& text) {
   using Prepend = MetaspaceSplit::Prepend;
   rewrite(text, [&](const Piece& piece) {
     const std::string_view whole = view(text, piece);
@@ -199,7 +199,7 @@ void run(const MetaspaceSplit& step, PreTokenized& text) {
 }
 
 template <typename Step>
-void run(const Step& step, PreTokenized& text) {
+void run_step(const Step& step, PreTokenized& text) {
   split_all(step, text);
 }
 
@@ -207,7 +207,7 @@ void run(const Step& step, PreTokenized& text) {
 
 void pre_tokenize(const std::vector<PreTokenizerStep>& steps, PreTokenized& text) {
   for (const PreTokenizerStep& step : steps) {
-    std::visit([&](const auto& kind) { run(kind, text); }, step);
+    std::visit([&](const auto& kind) { run_step(kind, text); }, step);
   }
 }
 

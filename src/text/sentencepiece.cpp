@@ -30,7 +30,7 @@ std::int64_t read_number(Reader& reader) {
 }
 
 // Field numbers are those of sentencepiece_model.proto.
-SentencePieceFile::Piece read_piece(std::string_view bytes) {
+SentencePieceFile::Piece parse_piece(std::string_view bytes) {
   SentencePieceFile::Piece piece;
   Reader reader(bytes.data(), bytes.size());
   while (reader.next()) {
@@ -75,13 +75,31 @@ void read_normalizer(std::string_view bytes, SentencePieceFile& file) {
 
 }  // namespace
 
+namespace {
+
+void check_pieces(const SentencePieceFile& file, const std::string& where) {
+  if (file.pieces.empty()) throw DataError(where, ": is not a SentencePiece model: it has no pieces");
+  int unknown = 0;
+  std::string repaired;
+  for (const auto& [text, score, type] : file.pieces) {
+    unknown += type == PieceType::kUnknown ? 1 : 0;
+    const bool has_type = type >= PieceType::kNormal && type <= PieceType::kByte;
+    if (text.empty() || !has_type || !std::isfinite(score) || repair_utf8(text, repaired) != text) {
+      throw DataError(where, ": the piece \"", printable(text), "\" is damaged");
+    }
+  }
+  if (unknown != 1) throw DataError(where, ": has ", unknown, " unknown pieces, expected one");
+}
+
+}  // namespace
+
 SentencePieceFile parse_sentencepiece_file(std::string_view content, const std::string& where) {
   SentencePieceFile file;
   try {
     Reader reader(content.data(), content.size());
     while (reader.next()) {
       switch (reader.tag()) {
-        case 1: file.pieces.push_back(read_piece(read_bytes(reader))); break;
+        case 1: file.pieces.push_back(parse_piece(read_bytes(reader))); break;
         case 2: read_trainer(read_bytes(reader), file); break;
         case 3: read_normalizer(read_bytes(reader), file); break;
         default: reader.skip();
@@ -90,21 +108,13 @@ SentencePieceFile parse_sentencepiece_file(std::string_view content, const std::
   } catch (const protozero::exception& error) {
     throw DataError(where, ": is not a whole SentencePiece model: ", error.what());
   }
-  if (file.pieces.empty()) throw DataError(where, ": is not a SentencePiece model: it has no pieces");
+  check_pieces(file, where);
+  constexpr std::array<std::string_view, 5> kTypes = {"", "unigram", "bpe", "word", "char"};
+  const bool is_known = file.model_type > 0 && file.model_type < 5;
   if (file.model_type != 1 && file.model_type != 2) {
-    throw ConfigError(where, ": the model type ", file.model_type == 3 ? "word" : file.model_type == 4 ? "char" : "of this file",
-                      " is not supported, only unigram and bpe");
+    throw ConfigError(where, ": the model type \"", is_known ? kTypes[static_cast<std::size_t>(file.model_type)] : "?",
+                      "\" is not supported, only unigram and bpe");
   }
-  int unknown = 0;
-  for (const auto& [text, score, type] : file.pieces) {
-    unknown += type == PieceType::kUnknown ? 1 : 0;
-    std::string repaired;
-    const bool is_type = type >= PieceType::kNormal && type <= PieceType::kByte;
-    if (text.empty() || !is_type || !std::isfinite(score) || repair_utf8(text, repaired) != text) {
-      throw DataError(where, ": the piece \"", printable(text), "\" is damaged");
-    }
-  }
-  if (unknown != 1) throw DataError(where, ": has ", unknown, " unknown pieces, expected one");
   return file;
 }
 
@@ -173,53 +183,57 @@ SentencePieceNormalizer::Prefix SentencePieceNormalizer::normalize_prefix(std::s
   return {text.substr(0, bytes), bytes};
 }
 
+void SentencePieceNormalizer::append(std::string_view normal, CharRange from, AlignedText& out) const {
+  for (const char byte : normal) byte == ' ' ? append_space(from, out) : out.append_byte(byte, from);
+}
+
 void SentencePieceNormalizer::append_space(CharRange from, AlignedText& out) const {
   out.append(escapes_spaces_ ? kSpaceSymbol : " ", from);
 }
 
-void SentencePieceNormalizer::run(const AlignedText& in, AlignedText& out) const {
-  const std::string_view text = in.bytes;
-  const auto character_at = [&](std::size_t byte) { return byte < in.size() ? in.origin[byte].begin : in.origin.back().end; };
-  std::size_t at = 0;
-  while (removes_extra_spaces_ && at < text.size()) {
-    const Prefix prefix = normalize_prefix(text.substr(at));
+std::size_t SentencePieceNormalizer::leading_spaces(std::string_view text) const {
+  std::size_t bytes = 0;
+  while (removes_extra_spaces_ && bytes < text.size()) {
+    const Prefix prefix = normalize_prefix(text.substr(bytes));
     if (prefix.normal != " ") break;
-    at += prefix.bytes;
+    bytes += prefix.bytes;
   }
-  if (at == text.size()) return;
-  const auto begin_of = [&](std::size_t byte) { return CharRange{character_at(byte), 0}; };
-  if (adds_prefix_ && !has_space_suffix_) append_space(begin_of(at), out);
-  bool is_behind_space = removes_extra_spaces_;
-  while (at < text.size()) {
-    Prefix prefix = normalize_prefix(text.substr(at));
-    while (is_behind_space && prefix.normal.starts_with(' ')) prefix.normal.remove_prefix(1);
-    if (!prefix.normal.empty()) {
-      for (const char byte : prefix.normal) {
-        byte == ' ' ? append_space(begin_of(at), out) : out.append_byte(byte, begin_of(at));
-      }
-      is_behind_space = prefix.normal.ends_with(' ');
-    }
-    at += prefix.bytes;
-    is_behind_space &= removes_extra_spaces_;
-  }
-  std::uint32_t end = character_at(at);
+  return bytes;
+}
+
+// Removes spaces at the end. Returns where the origin of the last byte ends.
+std::uint32_t SentencePieceNormalizer::trim(std::uint32_t end, AlignedText& out) const {
   const std::string_view space = escapes_spaces_ ? kSpaceSymbol : " ";
   std::size_t kept = out.size();
   while (removes_extra_spaces_ && std::string_view(out.bytes).substr(0, kept).ends_with(space)) kept -= space.size();
-  if (kept < out.size()) {
-    end = out.origin[kept].begin;
-    out.bytes.erase(kept);
-    out.origin.resize(kept);
+  if (kept == out.size()) return end;
+  end = out.origin[kept].begin;
+  out.bytes.erase(kept);
+  out.origin.resize(kept);
+  return end;
+}
+
+void SentencePieceNormalizer::run(const AlignedText& in, AlignedText& out) const {
+  const std::string_view text = in.bytes;
+  std::size_t at = leading_spaces(text);
+  if (at == text.size()) return;
+  if (adds_prefix_ && !has_space_suffix_) append_space(in.origin[at], out);
+  for (bool is_behind_space = removes_extra_spaces_; at < text.size(); is_behind_space &= removes_extra_spaces_) {
+    Prefix prefix = normalize_prefix(text.substr(at));
+    while (is_behind_space && prefix.normal.starts_with(' ')) prefix.normal.remove_prefix(1);
+    append(prefix.normal, in.origin[at], out);
+    if (!prefix.normal.empty()) is_behind_space = prefix.normal.ends_with(' ');
+    at += prefix.bytes;
   }
-  if (adds_prefix_ && has_space_suffix_) append_space({end, 0}, out);
+  std::uint32_t end = trim(in.origin.back().end, out);
+  if (adds_prefix_ && has_space_suffix_) append_space({end, end}, out);
   for (std::size_t i = out.size(); i-- > 0; end = out.origin[i].begin) out.origin[i].end = end;
 }
 
 TokenizerParts parse_sentencepiece(std::string_view content, const std::string& where) {
   const SentencePieceFile file = parse_sentencepiece_file(content, where);
   TokenizerParts parts;
-  parts.normalizer =
-      Normalizer({SentencePieceStep{std::make_shared<const SentencePieceNormalizer>(file, where)}});
+  parts.normalizer = Normalizer({SentencePieceStep{std::make_shared<const SentencePieceNormalizer>(file, where)}});
   parts.model = make_sentencepiece_model(file, where);
   SentencePieceDecode decode{.unknown_surface = file.unknown_surface,
                              .removes_prefix = file.adds_prefix || file.removes_extra_spaces,

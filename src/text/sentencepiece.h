@@ -1,6 +1,6 @@
-// sentencepiece: the model and the normalizer of SentencePiece's .model files (unigram and BPE). Debian's
-// libsentencepiece is not used: it exports FLAGS_minloglevel, of another type than LibTorch's symbol of this name, so
-// that one of both would write into the other's memory (docs/reference/tokenizers.md).
+// sentencepiece: the model and the normalizer of SentencePiece's .model files (unigram and BPE), equal to PyPI's
+// `sentencepiece` 0.2.3. Debian's libsentencepiece is not used, because its FLAGS_minloglevel and LibTorch's are one
+// symbol of two types (docs/reference/tokenizers.md).
 // Threads: any. Errors: DataError for a damaged file, ConfigError for a model type that is not supported.
 #pragma once
 
@@ -61,7 +61,10 @@ class SentencePieceNormalizer {
   };
   [[nodiscard]] Prefix normalize_prefix(std::string_view text) const;
   [[nodiscard]] bool next_unit(std::size_t& node, unsigned char byte, std::uint32_t& unit) const;
+  void append(std::string_view normal, CharRange from, AlignedText& out) const;
   void append_space(CharRange from, AlignedText& out) const;
+  [[nodiscard]] std::size_t leading_spaces(std::string_view text) const;
+  [[nodiscard]] std::uint32_t trim(std::uint32_t end, AlignedText& out) const;
 
   PrefixMatcher matcher_;
   std::vector<std::uint32_t> trie_;  // a double array, as darts-clone writes it

@@ -71,7 +71,8 @@ class SentencePieceModel : public Model {
  private:
   static Vocabulary vocabulary_of(const SentencePieceFile& file, const std::string& where) {
     Vocabulary vocabulary(file.pieces.size());
-    for (const auto& piece : file.pieces) vocabulary.add(piece.text, static_cast<std::int64_t>(vocabulary.size()), where);
+    for (const auto& piece : file.pieces)
+      vocabulary.add(piece.text, static_cast<std::int64_t>(vocabulary.size()), where);
     return vocabulary;
   }
 
@@ -82,15 +83,10 @@ class SentencePieceModel : public Model {
   std::array<TokenId, 256> byte_ids_{};
 };
 
-std::size_t character_bytes(std::string_view text) {
-  const char* at = text.data();
-  next_point(at);
-  return static_cast<std::size_t>(at - text.data());
-}
-
 class Unigram final : public SentencePieceModel {
  public:
-  Unigram(const SentencePieceFile& file, const std::string& where) : SentencePieceModel(file, where), ids_(1, kNoToken) {
+  Unigram(const SentencePieceFile& file, const std::string& where)
+      : SentencePieceModel(file, where), ids_(1, kNoToken) {
     float lowest = std::numeric_limits<float>::max();
     for (TokenId id = 0; id < vocabulary().end_id(); ++id) {
       if (type(id) == PieceType::kNormal) lowest = std::min(lowest, score(id));
@@ -116,7 +112,7 @@ class Unigram final : public SentencePieceModel {
   }
 
   struct Best {
-    TokenId id = kNoToken;  // of the last piece of the best way to here; kNoToken: there is none yet
+    TokenId id = kNoToken;  // of the last piece of the best way to here; kNoToken: not reached yet
     float score = 0;
     std::uint32_t begin = 0;
   };

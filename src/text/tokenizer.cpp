@@ -14,7 +14,9 @@ constexpr std::size_t kMostBytes = (std::size_t{1} << 31) - 1;
 
 // Spaces in the form of byte-level tokens count, too.
 TextTokens::Spaces spaces_of(std::string_view token) {
-  const auto is_space = [](char32_t point) { return point == byte_character(' ') || has_property(point, Property::kSpace); };
+  const auto is_space = [](char32_t point) {
+    return point == byte_character(' ') || has_property(point, Property::kSpace);
+  };
   TextTokens::Spaces spaces{};
   bool is_leading = true;
   for (const char* at = token.data(); at != token.data() + token.size();) {
@@ -118,7 +120,8 @@ void Tokenizer::encode(std::string_view text, std::optional<std::string_view> pa
   parts_.post_processor.encode(scratch.first, pair ? &scratch.second : nullptr, adds_special_tokens, out);
 }
 
-Encoding Tokenizer::encode(std::string_view text, std::optional<std::string_view> pair, bool adds_special_tokens) const {
+Encoding Tokenizer::encode(std::string_view text, std::optional<std::string_view> pair,
+                           bool adds_special_tokens) const {
   Encoding out;
   encode(text, pair, adds_special_tokens, out);
   return out;
@@ -129,7 +132,8 @@ std::vector<Encoding> Tokenizer::encode_windows(std::string_view text, std::opti
   Scratch& scratch = this->scratch();
   tokenize(text, scratch.first, scratch);
   if (pair) tokenize(*pair, scratch.second, scratch);
-  return parts_.post_processor.windows(scratch.first, pair ? &scratch.second : nullptr, adds_special_tokens, truncation);
+  return parts_.post_processor.windows(scratch.first, pair ? &scratch.second : nullptr, adds_special_tokens,
+                                       truncation);
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skips_special_tokens) const {
@@ -154,6 +158,8 @@ std::optional<std::string> Tokenizer::token(TokenId id) const {
   return parts_.model->vocabulary().token(id);
 }
 
-TokenId Tokenizer::end_id() const { return std::max(parts_.added_tokens.end_id(), parts_.model->vocabulary().end_id()); }
+TokenId Tokenizer::end_id() const {
+  return std::max(parts_.added_tokens.end_id(), parts_.model->vocabulary().end_id());
+}
 
 }  // namespace sluice::text

@@ -4,8 +4,8 @@
 // - Invalid UTF-8 is read as U+FFFD for each maximal wrong part, each of which is one character.
 // - The sections "truncation" and "padding" of a file are not obeyed: the caller of encode() decides.
 // Threads: any; many threads share one tokenizer. Each thread keeps a cache of frequent words for each tokenizer.
-// Errors: ConfigError for a file with a component that is not supported; DataError for a damaged file, and for a text of
-// 2 GiB or more.
+// Errors: ConfigError for a file with a component that is not supported; DataError for a damaged file, and for a text
+// of 2 GiB or more.
 #pragma once
 
 #include <filesystem>
@@ -42,7 +42,8 @@ class Tokenizer {
   [[nodiscard]] Encoding encode(std::string_view text, std::optional<std::string_view> pair = {},
                                 bool adds_special_tokens = true) const;
   // The same without an allocation for each call.
-  void encode(std::string_view text, std::optional<std::string_view> pair, bool adds_special_tokens, Encoding& out) const;
+  void encode(std::string_view text, std::optional<std::string_view> pair, bool adds_special_tokens,
+              Encoding& out) const;
 
   // Cuts what is too long into windows that overlap; the first one comes first.
   [[nodiscard]] std::vector<Encoding> encode_windows(std::string_view text, std::optional<std::string_view> pair,
@@ -51,7 +52,7 @@ class Tokenizer {
   // Leaves out ids that no token has.
   [[nodiscard]] std::string decode(std::span<const TokenId> ids, bool skips_special_tokens = true) const;
 
-  [[nodiscard]] TokenId find(std::string_view token) const;  // kNoToken: there is none
+  [[nodiscard]] TokenId find(std::string_view token) const;  // kNoToken: unknown
   [[nodiscard]] std::optional<std::string> token(TokenId id) const;
   [[nodiscard]] TokenId end_id() const;  // one more than the largest id
   [[nodiscard]] std::size_t special_tokens(bool is_pair) const { return parts_.post_processor.added_tokens(is_pair); }
@@ -64,7 +65,7 @@ class Tokenizer {
   void tokenize_pieces(TextTokens& tokens, Scratch& scratch) const;
 
   TokenizerParts parts_;
-  std::uint64_t cache_key_;                     // of this object's word caches
+  std::uint64_t cache_key_;                    // of this object's word caches
   std::vector<TextTokens::Spaces> id_spaces_;  // [id], if the post-processor trims offsets
 };
 

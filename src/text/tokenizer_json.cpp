@@ -55,8 +55,7 @@ std::unique_ptr<Model> read_wordpiece(const JsonNode& node) {
   return make_wordpiece(read_vocabulary(node.at("vocab")), options, node.where());
 }
 
-// Byte-level steps at the end of the pre-tokenizer are left to a model of raw bytes, which is faster.
-std::unique_ptr<Model> read_bpe(const JsonNode& node, std::vector<PreTokenizerStep>& pre_tokenizer) {
+BpeOptions read_bpe_options(const JsonNode& node) {
   if (node.has("dropout") && node.at("dropout").value() != 0.0) {
     throw ConfigError(node.at("dropout").where(), ": dropout of merges is not supported; set it to null");
   }
@@ -67,13 +66,19 @@ std::unique_ptr<Model> read_bpe(const JsonNode& node, std::vector<PreTokenizerSt
                      .falls_back_to_bytes = node.flag("byte_fallback", false),
                      .ignores_merges = node.flag("ignore_merges", false)};
   if (node.has("unk_token")) options.unknown = node.text("unk_token");
-  const bool has_affixes = !options.continuation.empty() || !options.word_end.empty();
-  if (has_affixes && options.falls_back_to_bytes) {
-    throw ConfigError(node.where(), ": byte_fallback beside continuing_subword_prefix or end_of_word_suffix is not supported");
+  if (options.falls_back_to_bytes && options.has_affixes()) {
+    throw ConfigError(node.where(),
+                      ": byte_fallback beside continuing_subword_prefix or end_of_word_suffix is not supported");
   }
+  return options;
+}
+
+// A byte-level step at the end of the pre-tokenizer is left to a model of raw bytes, which is faster.
+std::unique_ptr<Model> read_bpe(const JsonNode& node, std::vector<PreTokenizerStep>& pre_tokenizer) {
+  const BpeOptions options = read_bpe_options(node);
   Vocabulary vocabulary = read_vocabulary(node.at("vocab"));
   const bool is_mapped = !pre_tokenizer.empty() && std::holds_alternative<ByteLevelMap>(pre_tokenizer.back());
-  const bool is_raw = is_mapped && !has_affixes && has_all_bytes(vocabulary);
+  const bool is_raw = is_mapped && !options.has_affixes() && has_all_bytes(vocabulary);
   if (is_raw) pre_tokenizer.pop_back();
   return make_bpe(std::move(vocabulary), read_merges(node.at("merges")), options,
                   is_raw ? BpeInput::kRawBytes : BpeInput::kCharacters, node.where());

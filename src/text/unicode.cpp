@@ -38,8 +38,7 @@ std::uint16_t rules(char32_t point) {
   const bool is_line_space = point == '\t' || point == '\n' || point == '\r';
   set_if(Property::kControl,
          point == kReplacementCharacter || (!is_line_space && is(U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK, 8)));
-  set_if(Property::kPunctuation,
-         point < 0x80 ? (category & (U_GC_P_MASK | U_GC_S_MASK)) != 0 : is(U_GC_P_MASK, 8));
+  set_if(Property::kPunctuation, point < 0x80 ? (category & (U_GC_P_MASK | U_GC_S_MASK)) != 0 : is(U_GC_P_MASK, 8));
   set_if(Property::kNonspacing, is(U_GC_MN_MASK, 8));
   set_if(Property::kMark, is(U_GC_M_MASK, 9));
   set_if(Property::kNumeric, (category & U_GC_N_MASK) != 0);
@@ -89,8 +88,8 @@ class PropertyTable {
 };
 
 std::uint16_t properties_of(char32_t point) {
-  static const PropertyTable table;
-  return table[point];
+  static const PropertyTable kTable;
+  return kTable[point];
 }
 
 const UNormalizer2* normalizer(bool compatibly) {
@@ -115,8 +114,8 @@ bool is_cjk(char32_t point) {
                                                                {0x2b740, 0x2b81f},
                                                                {0x2b920, 0x2ceaf},
                                                                {0x2f800, 0x2fa1f}}};
-  return point >= 0x3400 &&
-         std::any_of(kRanges.begin(), kRanges.end(), [&](auto& range) { return point >= range[0] && point <= range[1]; });
+  return point >= 0x3400 && std::any_of(kRanges.begin(), kRanges.end(),
+                                        [&](auto& range) { return point >= range[0] && point <= range[1]; });
 }
 
 Points lower(char32_t point) {
@@ -133,15 +132,15 @@ Points lower(char32_t point) {
 }
 
 Points decompose(char32_t point, bool compatibly) {
-  static const UNormalizer2* const canonical = normalizer(false);
-  static const UNormalizer2* const compatible = normalizer(true);
+  static const UNormalizer2* const kCanonical = normalizer(false);
+  static const UNormalizer2* const kCompatible = normalizer(true);
   Points result;
   std::array<UChar, 40> units{};
   UErrorCode error = U_ZERO_ERROR;
   const std::int32_t length =
       point < 0xa0 ? -1
-                   : unorm2_getDecomposition(compatibly ? compatible : canonical, static_cast<UChar32>(point), units.data(),
-                                             static_cast<std::int32_t>(units.size()), &error);
+                   : unorm2_getDecomposition(compatibly ? kCompatible : kCanonical, static_cast<UChar32>(point),
+                                             units.data(), static_cast<std::int32_t>(units.size()), &error);
   if (length < 0 || !is_as_old_as(point, 9)) {
     result.points[result.count++] = point;
     return result;
@@ -161,10 +160,9 @@ std::uint8_t combining_class(char32_t point) {
 }
 
 char32_t compose(char32_t first, char32_t second) {
-  static const UNormalizer2* const canonical = normalizer(false);
+  static const UNormalizer2* const kCanonical = normalizer(false);
   if (second < 0x300) return 0;
-  const auto composed =
-      unorm2_composePair(canonical, static_cast<UChar32>(first), static_cast<UChar32>(second));
+  const auto composed = unorm2_composePair(kCanonical, static_cast<UChar32>(first), static_cast<UChar32>(second));
   return composed < 0 || !is_as_old_as(static_cast<char32_t>(composed), 9) ? 0 : static_cast<char32_t>(composed);
 }
 

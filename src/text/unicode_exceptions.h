@@ -1,4 +1,5 @@
 // Made by tests/text/make_unicode_exceptions.py. See there and src/text/unicode.h.
+// clang-format off
 #pragma once
 
 #include <cstdint>

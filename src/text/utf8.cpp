@@ -6,21 +6,31 @@
 namespace sluice::text {
 namespace {
 
+struct ByteRange {
+  unsigned least, most;
+};
+// The second byte also excludes overlong forms, surrogates and points beyond U+10FFFF.
+ByteRange second_bytes(unsigned first) {
+  switch (first) {
+    case 0xe0: return {0xa0, 0xbf};
+    case 0xed: return {0x80, 0x9f};
+    case 0xf0: return {0x90, 0xbf};
+    case 0xf4: return {0x80, 0x8f};
+    default: return {0x80, 0xbf};
+  }
+}
+
 // Bytes of the valid character at the front of `text`, or 0. `broken`: bytes of the part to be replaced otherwise.
 std::size_t valid_bytes(std::string_view text, std::size_t& broken) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned>(static_cast<unsigned char>(text[i])); };
   const unsigned first = byte(0);
   broken = 1;
   if (first < 0x80) return 1;
   if (first < 0xc2 || first > 0xf4) return 0;
   const std::size_t size = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  for (std::size_t i = 1; i < size; ++i) {
-    if (i == text.size()) return 0;
-    // The second byte also excludes overlong forms, surrogates and points beyond U+10FFFF.
-    const unsigned least = i > 1 ? 0x80 : first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-    const unsigned most = i > 1 ? 0xbf : first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-    if (byte(i) < least || byte(i) > most) return 0;
-    broken = i + 1;
+  for (; broken < size; ++broken) {
+    const ByteRange range = broken == 1 ? second_bytes(first) : ByteRange{0x80, 0xbf};
+    if (broken == text.size() || byte(broken) < range.least || byte(broken) > range.most) return 0;
   }
   return size;
 }

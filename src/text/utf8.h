@@ -54,6 +54,12 @@ inline void append_point(std::string& text, char32_t point) {
   text.append(bytes, write_point(point, bytes));
 }
 
+// Requires: the text is not empty.
+[[nodiscard]] inline std::size_t character_bytes(std::string_view text) {
+  const char* at = text.data();
+  next_point(at);
+  return static_cast<std::size_t>(at - text.data());
+}
 [[nodiscard]] inline bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
 [[nodiscard]] std::size_t count_points(std::string_view text);  // requires valid UTF-8
 

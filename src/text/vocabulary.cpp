@@ -12,10 +12,12 @@ void Vocabulary::add(std::string_view token, std::int64_t id, const std::string&
   }
   const auto index = static_cast<std::size_t>(id);
   if (has(static_cast<TokenId>(id))) {
-    throw DataError(where, ": tokens \"", printable(tokens_[index]), "\" and \"", printable(token), "\" both have the id ", id);
+    throw DataError(where, ": tokens \"", printable(tokens_[index]), "\" and \"", printable(token),
+                    "\" both have the id ", id);
   }
   if (!map_.add(token, static_cast<TokenId>(id))) {
-    throw DataError(where, ": token \"", printable(token), "\" comes twice, with the ids ", map_.find(token), " and ", id);
+    throw DataError(where, ": token \"", printable(token), "\" comes twice, with the ids ", map_.find(token), " and ",
+                    id);
   }
   if (index >= tokens_.size()) tokens_.resize(index + 1);
   tokens_[index] = token;

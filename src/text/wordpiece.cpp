@@ -12,7 +12,9 @@ namespace {
 class WordPiece final : public Model {
  public:
   WordPiece(Vocabulary vocabulary, const WordPieceOptions& options, const std::string& where)
-      : Model(std::move(vocabulary)), unknown_(this->vocabulary().find(options.unknown)), longest_(options.longest_word) {
+      : Model(std::move(vocabulary)),
+        unknown_(this->vocabulary().find(options.unknown)),
+        longest_(options.longest_word) {
     if (unknown_ == kNoToken) {
       throw DataError(where, ": the unknown token \"", printable(options.unknown), "\" is not in the vocabulary");
     }
@@ -66,7 +68,8 @@ class WordPiece final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_wordpiece(Vocabulary vocabulary, const WordPieceOptions& options, const std::string& where) {
+std::unique_ptr<Model> make_wordpiece(Vocabulary vocabulary, const WordPieceOptions& options,
+                                      const std::string& where) {
   return std::make_unique<WordPiece>(std::move(vocabulary), options, where);
 }
 

@@ -124,7 +124,7 @@ def lower_exceptions(icu):
 
 def write(icu):
     lines = ["// Made by tests/text/make_unicode_exceptions.py. See there and src/text/unicode.h.",
-             "#pragma once", "", "#include <cstdint>", "", "namespace sluice::text {", "",
+             "// clang-format off", "#pragma once", "", "#include <cstdint>", "", "namespace sluice::text {", "",
              "enum class Property : std::uint16_t {"]
     properties = list(property_exceptions(icu))
     lines += [f"  {name} = {1 << i}," for i, (name, _, _) in enumerate(properties)]

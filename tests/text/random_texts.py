@@ -1,6 +1,7 @@
 """Random Unicode texts for the comparisons of tokenizers: all planes, combining marks, CJK, control characters, emoji,
 words of real languages, runs of spaces and punctuation."""
 
+import functools
 import json
 import pathlib
 
@@ -39,6 +40,7 @@ def random_texts(count, seed):
     return texts
 
 
+@functools.cache
 def real_texts():
     """Texts of ../shared/data; empty where that is missing."""
     texts = []
@@ -54,6 +56,7 @@ def real_texts():
     return texts
 
 
+@functools.cache
 def training_texts():
     words = "the cat sat on a mat and the dogs' house wasn't red ; tokenization of unaffable words, 3.14 or 2024 ! naïve café"
-    return (real_texts() or [words] * 50) + random_texts(3000, 7)
+    return (real_texts() or [words] * 50) + random_texts(1500, 7)

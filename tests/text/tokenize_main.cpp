@@ -61,25 +61,36 @@ std::optional<std::string> read_frame() {
   return text;
 }
 
-int run(int count, char** words) {
+struct Request {
   bool is_pair = false;
   bool decodes = false;
   bool special = true;
   std::optional<Truncation> truncation;
+};
+
+TruncationStrategy strategy_of(const std::string& name) {
+  if (name == "only_first") return TruncationStrategy::kOnlyFirst;
+  return name == "only_second" ? TruncationStrategy::kOnlySecond : TruncationStrategy::kLongestFirst;
+}
+
+Request read_options(int count, char** words) {
+  Request request;
+  Truncation truncation{.max_length = 0};
   for (int i = 2; i < count; ++i) {
     const std::string word = words[i];
-    if (word == "--pair") is_pair = true;
-    if (word == "--decode") decodes = true;
-    if (word == "--no-special") special = false;
-    if (word == "--max-length") truncation = Truncation{.max_length = std::stoul(words[++i])};
-    if (word == "--stride") truncation->stride = std::stoul(words[++i]);
-    if (word == "--strategy") {
-      const std::string name = words[++i];
-      truncation->strategy = name == "only_first"    ? TruncationStrategy::kOnlyFirst
-                             : name == "only_second" ? TruncationStrategy::kOnlySecond
-                                                     : TruncationStrategy::kLongestFirst;
-    }
+    if (word == "--pair") request.is_pair = true;
+    if (word == "--decode") request.decodes = true;
+    if (word == "--no-special") request.special = false;
+    if (word == "--max-length") truncation.max_length = std::stoul(words[++i]);
+    if (word == "--stride") truncation.stride = std::stoul(words[++i]);
+    if (word == "--strategy") truncation.strategy = strategy_of(words[++i]);
   }
+  if (truncation.max_length > 0) request.truncation = truncation;
+  return request;
+}
+
+int run(int count, char** words) {
+  const auto [is_pair, decodes, special, truncation] = read_options(count, words);
   const auto tokenizer = open_tokenizer(words[1]);
   while (const auto text = read_frame()) {
     const auto second = is_pair ? read_frame() : std::nullopt;
