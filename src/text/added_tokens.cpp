@@ -9,34 +9,12 @@
 namespace sluice::text {
 namespace {
 
-bool begins_with(Property property, std::string_view text) {
-  const char* at = text.data();
-  return !text.empty() && has_property(next_point(at), property);
-}
-
-std::string_view last_character(std::string_view text) {
-  if (text.empty()) return text;
-  std::size_t begin = text.size() - 1;
-  while (!begins_character(text[begin])) --begin;
-  return text.substr(begin);
-}
-
 bool is_within_word(std::string_view text, std::size_t begin, std::size_t end) {
-  return begins_with(Property::kWord, last_character(text.substr(0, begin))) ||
-         begins_with(Property::kWord, text.substr(end));
-}
-
-std::size_t begin_of_spaces(std::string_view text, std::size_t end) {
-  while (true) {
-    const std::string_view last = last_character(text.substr(0, end));
-    if (!begins_with(Property::kSpace, last)) return end;
-    end -= last.size();
-  }
-}
-
-std::size_t end_of_spaces(std::string_view text, std::size_t begin) {
-  while (begins_with(Property::kSpace, text.substr(begin))) begin += character_bytes(text.substr(begin));
-  return begin;
+  const auto is_word_at = [&](std::size_t at) {
+    const char* from = text.data() + at;
+    return has_property(next_point(from), Property::kWord);
+  };
+  return (begin > 0 && is_word_at(last_character(text, begin))) || (end < text.size() && is_word_at(end));
 }
 
 }  // namespace
@@ -48,6 +26,9 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocab
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     const AddedToken& token = tokens_[i];
     if (token.content.empty()) throw DataError(where, ": the added token with the id ", token.id, " is empty");
+    if (!ids_.emplace(token.content, token.id).second) {
+      throw DataError(where, ": added token \"", printable(token.content), "\" comes twice");
+    }
     const TokenId known = vocabulary.find(token.content);
     const TokenId expected = known != kNoToken ? known : next++;
     if (token.id != expected) {
@@ -55,9 +36,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocab
                       expected, known != kNoToken ? " as in the vocabulary" : ", the next free one");
     }
     const std::string normal = token.is_normalized ? normalizer.normalized(token.content) : token.content;
-    if (!decoded_.emplace(token.id, normal).second) {
-      throw DataError(where, ": added token \"", printable(token.content), "\" comes twice");
-    }
+    decoded_.emplace(token.id, normal);
     if (token.is_special) special_.insert(token.content);
     if (token.is_in_text && !normal.empty())
       (token.is_normalized ? in_normalized_ : in_original_).patterns.push_back({normal, i});
@@ -67,10 +46,9 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocab
   in_normalized_.sort();
 }
 
-TokenId AddedTokens::find(std::string_view content) const {
-  const auto found =
-      std::find_if(tokens_.begin(), tokens_.end(), [&](const AddedToken& token) { return token.content == content; });
-  return found == tokens_.end() ? kNoToken : found->id;
+TokenId AddedTokens::find(const std::string& content) const {
+  const auto found = ids_.find(content);
+  return found == ids_.end() ? kNoToken : found->second;
 }
 
 const std::string* AddedTokens::decoded(TokenId id) const {
@@ -98,8 +76,10 @@ const AddedTokens::Finder::Pattern* AddedTokens::Finder::match(std::string_view 
   return nullptr;
 }
 
+// In the steps of `tokenizers`: if a token strips the spaces after it and these are a token, too, both have them.
 void AddedTokens::Finder::run(std::string_view text, const AddedTokens& all, const Found& found) const {
-  std::size_t behind = 0;  // end of the last part
+  std::size_t last_end = 0;    // of the last part
+  std::size_t spaces_end = 0;  // of the last spaces that were stripped
   for (std::size_t at = 0; at < text.size() && !patterns.empty();) {
     const Pattern* pattern = match(text.substr(at));
     if (pattern == nullptr) {
@@ -110,14 +90,13 @@ void AddedTokens::Finder::run(std::string_view text, const AddedTokens& all, con
     std::size_t begin = at;
     std::size_t end = at += pattern->bytes.size();
     if (token.is_single_word && is_within_word(text, begin, end)) continue;
-    if (token.strips_left) begin = std::max(behind, begin_of_spaces(text, begin));
-    if (token.strips_right) end = end_of_spaces(text, end);
-    begin = std::max(begin, behind);
-    if (begin > behind) found(behind, begin, kNoToken);
-    found(begin, end, token.id);
-    behind = end;
+    if (token.strips_left) begin = std::max(last_end, begin_of_spaces(text, begin, last_end));
+    if (token.strips_right) end = spaces_end = end < spaces_end ? spaces_end : end_of_spaces(text, end);
+    if (begin > last_end) found(last_end, begin, kNoToken);
+    if (begin < end) found(begin, end, token.id);
+    last_end = end;
   }
-  if (behind < text.size()) found(behind, text.size(), kNoToken);
+  if (last_end < text.size()) found(last_end, text.size(), kNoToken);
 }
 
 }  // namespace sluice::text

@@ -32,8 +32,8 @@ class AddedTokens {
   AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary, const Normalizer& normalizer,
               const std::string& where);
 
-  // Calls found(begin, end, id) for each part of the text, from left to right; id is kNoToken between tokens.
-  // Parts that are not empty cover the text.
+  // Calls found(begin, end, id) for each part of the text, begin < end; id is kNoToken between tokens. The parts cover
+  // the text. One begins where the last one ends, or, if that has stripped spaces which are a token, before that.
   using Found = std::function<void(std::size_t begin, std::size_t end, TokenId id)>;
   void for_each_part_of_original(std::string_view text, const Found& found) const {
     in_original_.run(text, *this, found);
@@ -43,7 +43,7 @@ class AddedTokens {
   }
   [[nodiscard]] bool has_normalized() const { return !in_normalized_.patterns.empty(); }
 
-  [[nodiscard]] TokenId find(std::string_view content) const;
+  [[nodiscard]] TokenId find(const std::string& content) const;
   [[nodiscard]] const std::string* decoded(TokenId id) const;  // content, or its normal form; null: not added
   [[nodiscard]] bool is_special(const std::string& token) const { return special_.contains(token); }
   [[nodiscard]] TokenId end_id() const { return end_id_; }
@@ -64,6 +64,7 @@ class AddedTokens {
   };
 
   std::vector<AddedToken> tokens_;
+  std::unordered_map<std::string, TokenId> ids_;  // by content
   std::unordered_map<TokenId, std::string> decoded_;
   std::unordered_set<std::string> special_;
   Finder in_original_, in_normalized_;

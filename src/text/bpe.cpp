@@ -1,6 +1,7 @@
-#include "text/bpe.h"
+#include "text/models.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -49,9 +50,7 @@ class Bpe final : public Model {
     }
     add_merges(merges, where);
     for (unsigned byte = 0; byte < 256; ++byte) {
-      constexpr std::string_view kDigits = "0123456789ABCDEF";
-      const std::string name{'<', '0', 'x', kDigits[byte >> 4], kDigits[byte & 15], '>'};
-      fallback_[byte] = this->vocabulary().find(name);
+      fallback_[byte] = this->vocabulary().find(byte_token(static_cast<std::uint8_t>(byte)));
     }
     if (input_ == BpeInput::kRawBytes) read_raw_tokens();
   }
@@ -71,6 +70,7 @@ class Bpe final : public Model {
     for (const Symbol& symbol : scratch.symbols) {
       if (symbol.bytes > 0) tokens.push_back({symbol.id, symbol.bytes});
     }
+    if (word.size() > kMostKeptBytes) scratch = {};
   }
 
  private:
@@ -121,7 +121,7 @@ class Bpe final : public Model {
     return result;
   }
 
-  // In the order of `tokenizers`, which writes a pending unknown token behind bytes that it falls back to.
+  // As in `tokenizers`, bytes of the fallback come before a pending unknown token.
   void split_characters(std::string_view word, BpeScratch& scratch) const {
     std::size_t pending = 0;  // bytes of the unknown token to be written
     const auto flush = [&] {

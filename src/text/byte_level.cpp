@@ -1,6 +1,7 @@
 #include "text/byte_level.h"
 
 #include <array>
+#include <charconv>
 
 #include "text/utf8.h"
 
@@ -42,6 +43,20 @@ std::optional<std::string> bytes_of_characters(std::string_view token) {
     bytes.push_back(static_cast<char>(*byte));
   }
   return bytes;
+}
+
+std::string byte_token(std::uint8_t byte) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  return {'<', '0', 'x', kDigits[byte >> 4], kDigits[byte & 15], '>'};
+}
+
+std::optional<std::uint8_t> byte_of_token(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return {};
+  const bool has_sign = token[3] == '+';  // Rust takes it
+  std::uint8_t byte = 0;
+  const auto [end, error] = std::from_chars(token.data() + (has_sign ? 4 : 3), token.data() + 5, byte, 16);
+  if (error != std::errc{} || end != token.data() + 5) return {};
+  return byte;
 }
 
 bool has_all_bytes(const Vocabulary& vocabulary) {

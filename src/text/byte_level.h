@@ -1,4 +1,5 @@
-// byte_level: GPT-2's way to write bytes as printable characters (space is U+0120), used by byte-level vocabularies.
+// byte_level: names of bytes in vocabularies: GPT-2's printable characters (space is U+0120) of byte-level models, and
+// the tokens <0x00> to <0xFF> of models with byte fallback.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,8 @@ namespace sluice::text {
 // Nothing if a character stands for no byte.
 [[nodiscard]] std::optional<std::string> bytes_of_characters(std::string_view token);
 
+[[nodiscard]] std::string byte_token(std::uint8_t byte);                          // 10: "<0x0A>"
+[[nodiscard]] std::optional<std::uint8_t> byte_of_token(std::string_view token);  // of digits in any case
 [[nodiscard]] bool has_all_bytes(const Vocabulary& vocabulary);
 
 }  // namespace sluice::text

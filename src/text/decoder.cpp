@@ -1,9 +1,5 @@
 #include "text/decoder.h"
 
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <optional>
 #include <utility>
 
 #include "text/byte_level.h"
@@ -14,14 +10,15 @@ namespace {
 
 using Tokens = std::vector<std::string>;
 
-void replace_all(std::string& text, std::string_view what, std::string_view by) {
+void replace(std::string& text, const Pattern& what, std::string_view by) {
+  Pattern::Scratch scratch;
   std::string result;
   std::size_t copied = 0;
-  for (std::size_t at = 0; !what.empty() && (at = text.find(what, copied)) != std::string::npos;
-       copied = at + what.size()) {
-    result.append(text, copied, at - copied).append(by);
-  }
-  if (copied > 0) text = result.append(text, copied);
+  what.for_each(text, scratch, [&](std::size_t begin, std::size_t end) {
+    result.append(text, copied, begin - copied).append(by);
+    copied = end;
+  });
+  if (copied > 0 || !result.empty()) text = result.append(text, copied);
 }
 
 std::string valid(const std::string& bytes) {
@@ -36,18 +33,24 @@ void decode_step(const ByteLevelDecode& /*step*/, Tokens& tokens) {
 }
 
 void clean_up(std::string& text) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kReplacements = {{{" .", "."},
-                                                                                            {" ?", "?"},
-                                                                                            {" !", "!"},
-                                                                                            {" ,", ","},
-                                                                                            {" ' ", "'"},
-                                                                                            {" n't", "n't"},
-                                                                                            {" 'm", "'m"},
-                                                                                            {" do not", " don't"},
-                                                                                            {" 's", "'s"},
-                                                                                            {" 've", "'ve"},
-                                                                                            {" 're", "'re"}}};
-  for (const auto& [what, by] : kReplacements) replace_all(text, what, by);
+  static const std::vector<std::pair<Pattern, std::string>> kReplacements = [] {
+    std::vector<std::pair<Pattern, std::string>> made;
+    for (const auto& [what, by] : std::initializer_list<std::pair<const char*, const char*>>{{" .", "."},
+                                                                                             {" ?", "?"},
+                                                                                             {" !", "!"},
+                                                                                             {" ,", ","},
+                                                                                             {" ' ", "'"},
+                                                                                             {" n't", "n't"},
+                                                                                             {" 'm", "'m"},
+                                                                                             {" do not", " don't"},
+                                                                                             {" 's", "'s"},
+                                                                                             {" 've", "'ve"},
+                                                                                             {" 're", "'re"}}) {
+      made.emplace_back(Pattern::literal(what), by);
+    }
+    return made;
+  }();
+  for (const auto& [what, by] : kReplacements) replace(text, what, by);
 }
 
 void decode_step(const WordPieceDecode& step, Tokens& tokens) {
@@ -64,16 +67,8 @@ void decode_step(const WordPieceDecode& step, Tokens& tokens) {
 
 void decode_step(const MetaspaceDecode& step, Tokens& tokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    replace_all(tokens[i], step.replacement, i == 0 && step.removes_first ? "" : " ");
+    replace(tokens[i], step.replacement, i == 0 && step.removes_first ? "" : " ");
   }
-}
-
-std::optional<char> byte_of(const std::string& token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return {};
-  unsigned byte = 0;
-  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
-  if (error != std::errc{} || end != token.data() + 5) return {};
-  return static_cast<char>(byte);
 }
 
 void decode_step(const ByteFallbackDecode& /*step*/, Tokens& tokens) {
@@ -89,8 +84,8 @@ void decode_step(const ByteFallbackDecode& /*step*/, Tokens& tokens) {
     bytes.clear();
   };
   for (std::string& token : tokens) {
-    if (const auto byte = byte_of(token)) {
-      bytes.push_back(*byte);
+    if (const auto byte = byte_of_token(token)) {
+      bytes.push_back(static_cast<char>(*byte));
       continue;
     }
     flush();
@@ -116,28 +111,19 @@ void decode_step(const StripDecode& step, Tokens& tokens) {
 }
 
 void decode_step(const ReplaceDecode& step, Tokens& tokens) {
-  Pattern::Scratch scratch;
-  for (std::string& token : tokens) {
-    std::string result;
-    std::size_t copied = 0;
-    step.pattern.for_each(token, scratch, [&](std::size_t begin, std::size_t end) {
-      result.append(token, copied, begin - copied).append(step.content);
-      copied = end;
-    });
-    token = result.append(token, copied);
-  }
+  for (std::string& token : tokens) replace(token, step.pattern, step.content);
 }
 
 void decode_step(const SentencePieceDecode& step, Tokens& tokens) {
-  constexpr std::string_view kSpaceSymbol = "\xe2\x96\x81";
+  static const Pattern kSpace = Pattern::literal(kSpaceSymbol);
   bool is_first = step.removes_prefix;
   for (std::string& token : tokens) {
     if (token == step.unknown) {
       token = step.unknown_surface;
-    } else if (!byte_of(token)) {
+    } else if (!byte_of_token(token)) {
       const bool has_prefix = is_first && token.starts_with(kSpaceSymbol);
       if (has_prefix) token.erase(0, kSpaceSymbol.size());
-      replace_all(token, kSpaceSymbol, " ");
+      replace(token, kSpace, " ");
       if (has_prefix && !step.removes_all_leading) is_first = false;
     }
     is_first &= token.empty();

@@ -16,7 +16,7 @@ struct WordPieceDecode {
   bool cleans_up;  // removes spaces before punctuation and in English contractions
 };
 struct MetaspaceDecode {
-  std::string replacement;
+  Pattern replacement;
   bool removes_first;  // the space that the pre-tokenizer put before the text
 };
 struct ByteFallbackDecode {};  // <0x0A>

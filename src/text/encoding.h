@@ -18,6 +18,13 @@ struct Encoding {
   std::vector<std::int8_t> sequence_ids;          // 0: first text, 1: second text, -1: neither
 
   bool operator==(const Encoding&) const = default;
+  void clear() {
+    ids.clear();
+    offsets.clear();
+    type_ids.clear();
+    special_tokens_mask.clear();
+    sequence_ids.clear();
+  }
 };
 
 enum class TruncationStrategy { kLongestFirst, kOnlyFirst, kOnlySecond };

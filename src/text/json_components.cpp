@@ -14,12 +14,20 @@ namespace {
 template <typename Steps, typename Read>
 void read_sequence(const JsonNode& list, int depth, Steps& steps, Read&& read) {
   constexpr int kMostDepth = 16;
+  constexpr std::size_t kMostSteps = 64;
   if (depth >= kMostDepth) list.reject("at most 16 sequences within each other");
-  for (const JsonNode& item : list.items()) read(item, depth + 1, steps);
+  for (const JsonNode& item : list.items()) {
+    read(item, depth + 1, steps);
+    if (steps.size() > kMostSteps) list.reject("at most 64 steps");
+  }
 }
 
 Pattern read_pattern(const JsonNode& node) {
-  if (node.has("String")) return Pattern::literal(node.text("String"));
+  if (node.has("String")) {
+    const std::string text = node.text("String");
+    node.require(!text.empty(), "a text that is not empty");
+    return Pattern::literal(text);
+  }
   if (node.has("Regex")) return Pattern::regex(node.text("Regex"), node.where());
   node.reject("\"String\" or \"Regex\"");
 }
@@ -105,7 +113,6 @@ MetaspaceSplit read_metaspace(const JsonNode& node) {
 }
 
 void add_pre_tokenizer(const JsonNode& node, int depth, std::vector<PreTokenizerStep>& steps) {
-  using Kind = CharacterSplit::Kind;
   const std::string type = node.type();
   if (type == "Sequence") {
     read_sequence(node.at("pretokenizers"), depth, steps, add_pre_tokenizer);
@@ -119,56 +126,61 @@ void add_pre_tokenizer(const JsonNode& node, int depth, std::vector<PreTokenizer
   } else if (type == "Whitespace") {
     steps.emplace_back(WordSplit{});
   } else if (type == "WhitespaceSplit") {
-    steps.emplace_back(CharacterSplit{Kind::kSpace, Delimiter::kRemoved});
+    steps.emplace_back(CharacterSplit{Property::kSpace, Delimiter::kRemoved});
   } else if (type == "Metaspace") {
     steps.emplace_back(read_metaspace(node));
   } else if (type == "Digits") {
     const bool single = node.flag("individual_digits");
-    steps.emplace_back(CharacterSplit{Kind::kNumeric, single ? Delimiter::kIsolated : Delimiter::kContiguous});
+    steps.emplace_back(CharacterSplit{Property::kNumeric, single ? Delimiter::kIsolated : Delimiter::kContiguous});
   } else if (type == "Punctuation") {
     const bool has_behavior = node.has("behavior");
-    steps.emplace_back(
-        CharacterSplit{Kind::kPunctuation, has_behavior ? read_delimiter(node.at("behavior")) : Delimiter::kIsolated});
+    steps.emplace_back(CharacterSplit{Property::kPunctuation,
+                                      has_behavior ? read_delimiter(node.at("behavior")) : Delimiter::kIsolated});
   } else {
     node.reject_type();
   }
 }
 
+TokenId read_id(const JsonNode& node, const std::string& token, const TokenIds& id_of) {
+  const TokenId id = node.number();
+  if (id_of(token) != id) node.reject(concat("the id of token \"", printable(token), "\""));
+  return id;
+}
+
 // ["[SEP]", 102]
-TokenId read_token_pair(const JsonNode& node) {
+TokenId read_token_pair(const JsonNode& node, const TokenIds& id_of) {
   const auto items = node.items();
-  node.require(items.size() == 2 && items[0].value().is_string(), "a token and its id");
-  return static_cast<TokenId>(items[1].number());
+  node.require(items.size() == 2, "a token and its id");
+  return read_id(items[1], items[0].text(), id_of);
 }
 
 TemplatePiece special(std::vector<TokenId> ids, std::uint8_t type_id) { return {-1, std::move(ids), type_id}; }
 
-void read_bert_processing(const JsonNode& node, PostProcessor& result) {
-  const TokenId cls = read_token_pair(node.at("cls"));
-  const TokenId sep = read_token_pair(node.at("sep"));
-  result.single = {special({cls}, 0), {0, {}, 0}, special({sep}, 0)};
-  result.pair = result.single;
-  result.pair.push_back({1, {}, 1});
-  result.pair.push_back(special({sep}, 1));
-}
-
-void read_roberta_processing(const JsonNode& node, PostProcessor& result) {
-  const TokenId cls = read_token_pair(node.at("cls"));
-  const TokenId sep = read_token_pair(node.at("sep"));
-  result.single = {special({cls}, 0), {0, {}, 0}, special({sep}, 0)};
-  result.pair = {special({cls}, 0), {0, {}, 0}, special({sep, sep}, 0), {1, {}, 0}, special({sep}, 0)};
+void read_bert_processing(const JsonNode& node, const TokenIds& id_of, PostProcessor& result) {
+  const TemplatePiece first{0, {}, 0};
+  const TokenId cls = read_token_pair(node.at("cls"), id_of);
+  const TokenId sep = read_token_pair(node.at("sep"), id_of);
+  result.single = {special({cls}, 0), first, special({sep}, 0)};
+  result.is_roberta = node.type() == "RobertaProcessing";
+  if (!result.is_roberta) {
+    result.pair = {special({cls}, 0), first, special({sep}, 0), {1, {}, 1}, special({sep}, 1)};
+    return;
+  }
+  result.pair = {special({cls}, 0), first, special({sep, sep}, 0), {1, {}, 0}, special({sep}, 0)};
+  if (result.trims_offsets) {
+    throw ConfigError(node.where(), ": RobertaProcessing after a ByteLevel that trims offsets is not supported");
+  }
   result.trims_offsets = node.flag("trim_offsets");
   result.adds_prefix_space = node.flag("add_prefix_space");
-  result.is_roberta = true;
 }
 
 std::uint8_t read_type_id(const JsonNode& node) {
-  const std::int64_t type = node.number("type_id");
-  node.at("type_id").require(type >= 0 && type < 128, "0 to 127");
+  const std::int32_t type = node.number("type_id");
+  node.at("type_id").require(type < 128, "0 to 127");
   return static_cast<std::uint8_t>(type);
 }
 
-TemplatePiece read_piece(const JsonNode& node, const JsonNode& tokens) {
+TemplatePiece read_piece(const JsonNode& node, const JsonNode& tokens, const TokenIds& id_of) {
   if (node.has("Sequence")) {
     const JsonNode piece = node.at("Sequence");
     const std::string id = piece.text("id");
@@ -176,17 +188,21 @@ TemplatePiece read_piece(const JsonNode& node, const JsonNode& tokens) {
     return {id == "A" ? 0 : 1, {}, read_type_id(piece)};
   }
   const JsonNode piece = node.at("SpecialToken");
+  const JsonNode token = tokens.at(piece.text("id"));
+  const auto names = token.at("tokens").items();
   std::vector<TokenId> ids;
-  for (const JsonNode& id : tokens.at(piece.text("id")).at("ids").items())
-    ids.push_back(static_cast<TokenId>(id.number()));
+  for (const JsonNode& id : token.at("ids").items()) {
+    token.require(ids.size() < names.size(), "as many tokens as ids");
+    ids.push_back(read_id(id, names[ids.size()].text(), id_of));
+  }
   return special(std::move(ids), read_type_id(piece));
 }
 
-Template read_template(const JsonNode& node, const JsonNode& tokens, bool is_pair) {
+Template read_template(const JsonNode& node, const JsonNode& tokens, const TokenIds& id_of, bool is_pair) {
   Template pieces;
   int uses[2] = {0, 0};
   for (const JsonNode& item : node.items()) {
-    pieces.push_back(read_piece(item, tokens));
+    pieces.push_back(read_piece(item, tokens, id_of));
     if (pieces.back().sequence >= 0) ++uses[pieces.back().sequence];
   }
   node.require(uses[0] <= 1 && uses[1] <= (is_pair ? 1 : 0),
@@ -194,17 +210,18 @@ Template read_template(const JsonNode& node, const JsonNode& tokens, bool is_pai
   return pieces;
 }
 
-void read_post_processor_into(const JsonNode& node, int depth, PostProcessor& result, bool& has_template) {
+void read_post_processor_into(const JsonNode& node, const TokenIds& id_of, int depth, PostProcessor& result,
+                              bool& has_template) {
   const std::string type = node.type();
   if (type == "Sequence") {
     const JsonNode list = node.at("processors");
     if (depth > 0) list.reject("no sequence within a sequence");
-    for (const JsonNode& item : list.items()) read_post_processor_into(item, depth + 1, result, has_template);
+    for (const JsonNode& item : list.items()) read_post_processor_into(item, id_of, depth + 1, result, has_template);
     return;
   }
   // `tokenizers` can merge the encodings only once, and trims what the last template has not merged.
   if (has_template)
-    throw ConfigError(node.where(), ": \"", printable(type), "\" behind another post-processor is not supported");
+    throw ConfigError(node.where(), ": \"", printable(type), "\" after another post-processor is not supported");
   if (type == "ByteLevel") {
     if (result.trims_offsets) node.reject("one ByteLevel");
     result.trims_offsets = node.flag("trim_offsets");
@@ -212,21 +229,14 @@ void read_post_processor_into(const JsonNode& node, int depth, PostProcessor& re
     return;
   }
   has_template = true;
-  if (type == "BertProcessing") {
-    read_bert_processing(node, result);
-  } else if (type == "RobertaProcessing") {
-    read_roberta_processing(node, result);
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    read_bert_processing(node, id_of, result);
   } else if (type == "TemplateProcessing") {
-    result.single = read_template(node.at("single"), node.at("special_tokens"), false);
-    result.pair = read_template(node.at("pair"), node.at("special_tokens"), true);
+    result.single = read_template(node.at("single"), node.at("special_tokens"), id_of, false);
+    result.pair = read_template(node.at("pair"), node.at("special_tokens"), id_of, true);
   } else {
     node.reject_type();
   }
-}
-
-std::size_t read_count(const JsonNode& node) {
-  node.require(node.number() >= 0, "0 or more");
-  return static_cast<std::size_t>(node.number());
 }
 
 void add_decoder(const JsonNode& node, int depth, std::vector<DecoderStep>& steps) {
@@ -239,14 +249,15 @@ void add_decoder(const JsonNode& node, int depth, std::vector<DecoderStep>& step
     steps.emplace_back(WordPieceDecode{node.text("prefix"), node.flag("cleanup")});
   } else if (type == "Metaspace") {
     const MetaspaceSplit metaspace = read_metaspace(node);
-    steps.emplace_back(MetaspaceDecode{metaspace.replacement, metaspace.prepend != MetaspaceSplit::Prepend::kNever});
+    steps.emplace_back(
+        MetaspaceDecode{Pattern::literal(metaspace.replacement), metaspace.prepend != MetaspaceSplit::Prepend::kNever});
   } else if (type == "ByteFallback") {
     steps.emplace_back(ByteFallbackDecode{});
   } else if (type == "Fuse") {
     steps.emplace_back(FuseDecode{});
   } else if (type == "Strip") {
-    steps.emplace_back(
-        StripDecode{read_character(node.at("content")), read_count(node.at("start")), read_count(node.at("stop"))});
+    steps.emplace_back(StripDecode{read_character(node.at("content")), static_cast<std::size_t>(node.number("start")),
+                                   static_cast<std::size_t>(node.number("stop"))});
   } else if (type == "Replace") {
     steps.emplace_back(ReplaceDecode{read_pattern(node.at("pattern")), node.text("content")});
   } else {
@@ -268,10 +279,10 @@ std::vector<PreTokenizerStep> read_pre_tokenizer(const JsonNode& node) {
   return steps;
 }
 
-PostProcessor read_post_processor(const JsonNode& node) {
+PostProcessor read_post_processor(const JsonNode& node, const TokenIds& id_of) {
   PostProcessor result;
   bool has_template = false;
-  read_post_processor_into(node, 0, result, has_template);
+  read_post_processor_into(node, id_of, 0, result, has_template);
   return result;
 }
 

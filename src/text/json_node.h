@@ -1,4 +1,4 @@
-// json_node: a value of a JSON file that knows where it is, so that errors can say so.
+// json_node: a JSON value with its path in the file, for error messages.
 // Errors: DataError for what is missing or has another type.
 #pragma once
 
@@ -31,8 +31,8 @@ class JsonNode {
   [[nodiscard]] JsonNode at(std::string_view key) const {
     require(value_->is_object(), "an object");
     const auto found = value_->find(key);
-    if (found == value_->end()) throw DataError(where_, ": \"", key, "\" is missing");
-    return {*found, concat(where_, is_root_ ? ": " : ".", key), false};
+    if (found == value_->end()) throw DataError(where_, ": \"", printable(key), "\" is missing");
+    return {*found, concat(where_, is_root_ ? ": " : ".", printable(key)), false};
   }
   [[nodiscard]] std::vector<JsonNode> items() const {
     require(value_->is_array(), "a list");
@@ -49,15 +49,15 @@ class JsonNode {
     require(value_->is_boolean(), "true or false");
     return value_->get<bool>();
   }
-  [[nodiscard]] std::int64_t number() const {
+  [[nodiscard]] std::int32_t number() const {
     require(value_->is_number_integer(), "a whole number");
-    if (value_->is_number_unsigned() && value_->get<std::uint64_t>() >> 31 != 0) reject("a number below 2^31");
-    return value_->get<std::int64_t>();
+    require(value_->is_number_unsigned() && value_->get<std::uint64_t>() >> 31 == 0, "a number from 0 to 2147483647");
+    return value_->get<std::int32_t>();
   }
   [[nodiscard]] std::string text(std::string_view key) const { return at(key).text(); }
   [[nodiscard]] bool flag(std::string_view key) const { return at(key).flag(); }
   [[nodiscard]] bool flag(std::string_view key, bool otherwise) const { return has(key) ? at(key).flag() : otherwise; }
-  [[nodiscard]] std::int64_t number(std::string_view key) const { return at(key).number(); }
+  [[nodiscard]] std::int32_t number(std::string_view key) const { return at(key).number(); }
 
   // Name of a component.
   [[nodiscard]] std::string type() const { return text("type"); }
@@ -78,9 +78,9 @@ class JsonNode {
 
   [[nodiscard]] std::string first_bytes() const {
     constexpr std::size_t kMost = 60;
-    if (value_->is_structured()) return concat("a ", value_->is_array() ? "list" : "object", " of ", value_->size());
+    if (value_->is_structured()) return concat(value_->is_array() ? "a list" : "an object", " of ", value_->size());
     const std::string shown = value_->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-    return shown.size() <= kMost ? shown : shown.substr(0, kMost) + "...";
+    return printable(shown.size() <= kMost ? shown : shown.substr(0, kMost) + "...");
   }
 
   const nlohmann::json* value_;

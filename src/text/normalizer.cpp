@@ -1,10 +1,9 @@
 #include "text/normalizer.h"
 
 #include <algorithm>
-#include <array>
-#include <map>
 #include <unordered_map>
 
+#include "core/error.h"
 #include "text/unicode.h"
 
 namespace sluice::text {
@@ -155,19 +154,9 @@ void normalize(const PrependStep& step, std::uint32_t /*first_char*/, Normalizer
 }
 
 void normalize(const StripStep& step, std::uint32_t /*first_char*/, Normalizer::Scratch& scratch) {
-  const AlignedText& in = scratch.text;
-  const auto is_space_at = [&](const char* at) { return has_property(next_point(at), Property::kSpace); };
-  const char* begin = in.bytes.data();
-  const char* end = begin + in.size();
-  while (step.left && begin != end && is_space_at(begin)) next_point(begin);
-  while (step.right && begin != end) {
-    const char* last = end - 1;
-    while (!begins_character(*last)) --last;
-    if (!is_space_at(last)) break;
-    end = last;
-  }
-  const char* const whole = in.bytes.data();
-  scratch.other.append(in, static_cast<std::size_t>(begin - whole), static_cast<std::size_t>(end - whole));
+  const std::string_view text = scratch.text.bytes;
+  const std::size_t begin = step.left ? end_of_spaces(text, 0) : 0;
+  scratch.other.append(scratch.text, begin, step.right ? begin_of_spaces(text, text.size(), begin) : text.size());
 }
 
 void normalize(const SentencePieceStep& step, std::uint32_t /*first_char*/, Normalizer::Scratch& scratch) {
@@ -176,19 +165,27 @@ void normalize(const SentencePieceStep& step, std::uint32_t /*first_char*/, Norm
 
 }  // namespace
 
+void reject_changed_text() {
+  throw DataError("the tokenizer makes more than 1 GiB of a text; split the text into shorter parts");
+}
+
 // Entries: 0 for a code point that stays, else kChanged, kNeedsSteps, or both fields: bytes in the pool.
 struct Normalizer::Table {
-  static constexpr int kPageBits = 8;
   static constexpr std::uint32_t kChanged = 1U << 31;
-  static constexpr std::uint32_t kNeedsSteps = 1U << 30;  // the result depends on the characters around
+  static constexpr std::uint32_t kNeedsSteps = 1U << 30;  // the result depends on the characters around, or is long
   static constexpr int kOffsetBits = 24;
+  static constexpr std::size_t kMostBytes = 64;  // has 6 bits
 
-  std::array<std::uint16_t, (0x110000 >> kPageBits)> page_of{};
-  std::vector<std::uint32_t> entries;
   std::string pool;
+  std::unordered_map<std::string, std::uint32_t> pooled;  // place in the pool
+  PointTable<std::uint32_t> entries;
 
-  std::uint32_t entry(char32_t point, const std::vector<NormalizerStep>& steps,
-                      std::unordered_map<std::string, std::uint32_t>& pooled) {
+  explicit Table(const std::vector<NormalizerStep>& steps)
+      : entries([&](char32_t point) { return entry(point, steps); }) {
+    decltype(pooled)().swap(pooled);
+  }
+
+  std::uint32_t entry(char32_t point, const std::vector<NormalizerStep>& steps) {
     std::u32string now(1, point);
     std::u32string next;
     bool reorders = false;
@@ -205,68 +202,45 @@ struct Normalizer::Table {
     if (now.size() == 1 && now[0] == point) return 0;
     std::string bytes;
     for (const char32_t c : now) append_point(bytes, c);
+    if (bytes.size() >= kMostBytes) return kNeedsSteps;
     const auto [at, is_new] = pooled.try_emplace(bytes, static_cast<std::uint32_t>(pool.size()));
     if (is_new) pool += bytes;
     return kChanged | static_cast<std::uint32_t>(bytes.size()) << kOffsetBits | at->second;
   }
-
-  [[nodiscard]] std::uint32_t operator[](char32_t point) const {
-    return entries[static_cast<std::size_t>(page_of[point >> kPageBits]) << kPageBits | (point & 0xff)];
-  }
 };
 
-Normalizer::Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)), table_(make_table()) {}
-
-std::shared_ptr<const Normalizer::Table> Normalizer::make_table() const {
-  const bool by_point = !steps_.empty() && std::all_of(steps_.begin(), steps_.end(), [](const NormalizerStep& step) {
+Normalizer::Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {
+  constexpr std::size_t kMostSteps = 8;  // more are rare, and their table takes long
+  const bool by_point = std::all_of(steps_.begin(), steps_.end(), [](const NormalizerStep& step) {
     const auto* point_step = std::get_if<PointStep>(&step);
     return point_step != nullptr && *point_step != PointStep::kNfc && *point_step != PointStep::kNfkc;
   });
-  if (!by_point) return nullptr;
-  auto table = std::make_shared<Table>();
-  std::map<std::vector<std::uint32_t>, std::uint16_t> known;
-  std::unordered_map<std::string, std::uint32_t> pooled;
-  std::vector<std::uint32_t> page(1U << Table::kPageBits);
-  for (char32_t first = 0; first < 0x110000; first += 1U << Table::kPageBits) {
-    for (char32_t point = first; point < first + page.size(); ++point) {
-      page[point - first] =
-          point >= kFirstUnassigned && point < kEndOfUnassigned ? 0 : table->entry(point, steps_, pooled);
-    }
-    const auto [at, is_new] = known.try_emplace(page, static_cast<std::uint16_t>(known.size()));
-    if (is_new) table->entries.insert(table->entries.end(), page.begin(), page.end());
-    table->page_of[first >> Table::kPageBits] = at->second;
-  }
-  return table;
+  if (by_point && !steps_.empty() && steps_.size() <= kMostSteps) table_ = std::make_shared<Table>(steps_);
 }
 
 bool Normalizer::append_by_table(std::string_view text, std::uint32_t first_char, AlignedText& out) const {
   const Table& table = *table_;
   std::size_t size = out.size();
-  const auto make_room = [&](std::size_t wanted) {
-    out.bytes.resize(wanted);
-    out.origin.resize(wanted);
-  };
-  make_room(size + text.size() + 64);
+  out.resize(size + text.size() + 64);
   std::uint32_t character = first_char;
   for (const char* at = text.data(); at != text.data() + text.size(); ++character) {
     const char* const from = at;
-    const std::uint32_t entry = table[next_point(at)];
+    const std::uint32_t entry = table.entries[next_point(at)];
     const char* bytes = from;
     auto count = static_cast<std::size_t>(at - from);
     if (entry != 0) [[unlikely]] {
       if ((entry & Table::kNeedsSteps) != 0) return false;
       bytes = table.pool.data() + (entry & ((1U << Table::kOffsetBits) - 1));
       count = (entry & ~Table::kChanged) >> Table::kOffsetBits;
-      if (size + count + 64 > out.size()) make_room(2 * (size + count) + 64);
-    } else if (size + 8 > out.size()) {
-      make_room(2 * size + 64);
     }
+    if (size + count + 8 > out.size()) [[unlikely]]
+      out.resize(size + size / 2 + 128);
     for (std::size_t i = 0; i < count; ++i) {
       out.bytes[size] = bytes[i];
       out.origin[size++] = {character, character + 1};
     }
   }
-  make_room(size);
+  out.resize(size);
   return true;
 }
 
@@ -285,8 +259,7 @@ void Normalizer::append(std::string_view text, std::uint32_t first_char, Aligned
   }
   const std::size_t size = out.size();
   if (table_ != nullptr && append_by_table(text, first_char, out)) return;
-  out.bytes.resize(size);
-  out.origin.resize(size);
+  out.resize(size);
   scratch.text.clear();
   scratch.text.append_original(text, first_char);
   run_steps(first_char, scratch);

@@ -1,7 +1,7 @@
 // normalizer: the normalizers of `tokenizers`, which change text before it is split. Each byte of the result knows its
 // characters of the original, as in `tokenizers`.
 // A normalizer whose operations work on one code point at a time (BertNormalizer, mostly) is compiled into one table.
-// Threads: any. Errors: none after construction.
+// Threads: any. Errors: DataError as Pattern::find_all() and AlignedText.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,6 @@ class Normalizer {
  private:
   struct Table;  // what each code point becomes
 
-  [[nodiscard]] std::shared_ptr<const Table> make_table() const;
   [[nodiscard]] bool append_by_table(std::string_view text, std::uint32_t first_char, AlignedText& out) const;
   void run_steps(std::uint32_t first_char, Scratch& scratch) const;
 

@@ -89,10 +89,7 @@ void PostProcessor::append(const Part& part, const TemplatePiece& piece, bool ad
 
 void PostProcessor::assemble(const Template& pieces, std::span<const Part> parts, bool adds_special_tokens,
                              Encoding& out) const {
-  for (auto clear : {&Encoding::type_ids, &Encoding::special_tokens_mask}) (out.*clear).clear();
-  out.ids.clear();
-  out.offsets.clear();
-  out.sequence_ids.clear();
+  out.clear();
   for (const TemplatePiece& piece : pieces) {
     if (piece.sequence >= 0) {
       append(parts[static_cast<std::size_t>(piece.sequence)], piece, adds_special_tokens, out);

@@ -39,7 +39,7 @@ void apply(Delimiter delimiter, std::size_t base, PreTokenized& text) {
   }
 }
 
-// Calls test(point, begin, end) for each character of a piece.
+// Calls each(point, begin, end) for each character of a piece.
 template <typename Each>
 void for_each_point(std::string_view piece, Each&& each) {
   for (const char* at = piece.data(); at != piece.data() + piece.size();) {
@@ -49,39 +49,35 @@ void for_each_point(std::string_view piece, Each&& each) {
   }
 }
 
-void add_span(std::size_t begin, std::size_t end, bool is_match, PreTokenized& text) {
-  text.spans.push_back({static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end), is_match});
+// Splits a piece at matches: find(found) calls found(begin, end) for each of them.
+template <typename Find>
+void split_at(Find&& find, Delimiter delimiter, bool is_inverted, const Piece& piece, PreTokenized& text) {
+  std::uint32_t last_end = 0;
+  const auto add_span = [&](std::size_t end, bool is_match) {
+    text.spans.push_back({last_end, static_cast<std::uint32_t>(end), is_match != is_inverted});
+    last_end = static_cast<std::uint32_t>(end);
+  };
+  text.spans.clear();
+  find([&](std::size_t begin, std::size_t end) {
+    if (begin > last_end) add_span(begin, false);
+    add_span(end, true);
+  });
+  if (last_end < piece.end - piece.begin) add_span(piece.end - piece.begin, false);
+  apply(delimiter, piece.begin, text);
 }
 
 void split(const PatternSplit& step, const Piece& piece, PreTokenized& text) {
-  const std::string_view whole = view(text, piece);
-  text.spans.clear();
-  std::size_t behind = 0;
-  step.pattern.for_each(whole, text.pattern, [&](std::size_t begin, std::size_t end) {
-    if (begin > behind) add_span(behind, begin, step.is_inverted, text);
-    add_span(begin, end, !step.is_inverted, text);
-    behind = end;
-  });
-  if (behind < whole.size()) add_span(behind, whole.size(), step.is_inverted, text);
-  apply(step.delimiter, piece.begin, text);
+  const auto find = [&](auto&& found) { step.pattern.for_each(view(text, piece), text.pattern, found); };
+  split_at(find, step.delimiter, step.is_inverted, piece, text);
 }
 
 void split(const CharacterSplit& step, const Piece& piece, PreTokenized& text) {
-  using Kind = CharacterSplit::Kind;
-  const Property property = step.kind == Kind::kSpace         ? Property::kSpace
-                            : step.kind == Kind::kPunctuation ? Property::kPunctuation
-                                                              : Property::kNumeric;
-  const std::string_view whole = view(text, piece);
-  text.spans.clear();
-  std::size_t behind = 0;
-  for_each_point(whole, [&](char32_t point, std::uint32_t begin, std::uint32_t end) {
-    if (!has_property(point, property)) return;
-    if (begin > behind) add_span(behind, begin, false, text);
-    add_span(begin, end, true, text);
-    behind = end;
-  });
-  if (behind < whole.size()) add_span(behind, whole.size(), false, text);
-  apply(step.delimiter, piece.begin, text);
+  const auto find = [&](auto&& found) {
+    for_each_point(view(text, piece), [&](char32_t point, std::uint32_t begin, std::uint32_t end) {
+      if (has_property(point, step.property)) found(begin, end);
+    });
+  };
+  split_at(find, step.delimiter, false, piece, text);
 }
 
 enum class BertClass : std::uint8_t { kWord, kSpace, kPunctuation };
@@ -186,11 +182,8 @@ void run_step(const MetaspaceSplit& step, PreTokenized& text) {
     }
     for (std::size_t i = piece.begin; i < piece.end; ++i) {
       const CharRange from = text.text.origin[i];
-      if (text.text.bytes[i] == ' ') {
-        text.other_text.append(step.replacement, from);
-      } else {
-        text.other_text.append_byte(text.text.bytes[i], from);
-      }
+      const char byte = text.text.bytes[i];
+      byte == ' ' ? text.other_text.append(step.replacement, from) : text.other_text.append_byte(byte, from);
     }
   });
   if (step.splits) {

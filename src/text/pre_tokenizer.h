@@ -1,6 +1,7 @@
 // pre_tokenizer: the pre-tokenizers of `tokenizers`, which split normalized text into words. Each step splits every
 // piece on its own, except pieces that are an added token already.
-// Threads: any, each with its own PreTokenized. Errors: DataError as Pattern::find_all().
+// Threads: any, each with its own PreTokenized. Errors: DataError as Pattern::find_all() and
+// AlignedText.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "text/aligned_text.h"
 #include "text/pattern.h"
 #include "text/token_map.h"
+#include "text/unicode.h"
 
 namespace sluice::text {
 
@@ -45,7 +47,7 @@ struct PatternSplit {
 };
 // Delimiters: single characters.
 struct CharacterSplit {
-  enum class Kind { kSpace, kPunctuation, kNumeric } kind;
+  Property property;
   Delimiter delimiter;
 };
 struct BertSplit {};        // spaces are removed, punctuation is isolated

@@ -6,12 +6,11 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "text/byte_level.h"
 #include "text/tokenizer.h"
 
 namespace sluice::text {
 namespace {
-
-constexpr std::string_view kSpaceSymbol = "\xe2\x96\x81";  // U+2581
 
 using Reader = protozero::pbf_reader;
 using Wire = protozero::pbf_wire_type;
@@ -73,13 +72,10 @@ void read_normalizer(std::string_view bytes, SentencePieceFile& file) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 void check_pieces(const SentencePieceFile& file, const std::string& where) {
   if (file.pieces.empty()) throw DataError(where, ": is not a SentencePiece model: it has no pieces");
   int unknown = 0;
+  std::int64_t bytes = 0;
   std::string repaired;
   for (const auto& [text, score, type] : file.pieces) {
     unknown += type == PieceType::kUnknown ? 1 : 0;
@@ -87,14 +83,29 @@ void check_pieces(const SentencePieceFile& file, const std::string& where) {
     if (text.empty() || !has_type || !std::isfinite(score) || repair_utf8(text, repaired) != text) {
       throw DataError(where, ": the piece \"", printable(text), "\" is damaged");
     }
+    const auto byte = byte_of_token(text);
+    const bool is_byte = type == PieceType::kByte;
+    if (byte.has_value() != is_byte || (is_byte && text != byte_token(*byte))) {
+      throw DataError(where, ": the piece \"", printable(text), "\" ",
+                      is_byte ? "is of type byte, but names none" : "names a byte, but is of another type");
+    }
+    bytes += is_byte ? 1 : 0;
   }
   if (unknown != 1) throw DataError(where, ": has ", unknown, " unknown pieces, expected one");
+  const int expected = file.has_byte_fallback ? 256 : 0;
+  if (bytes != expected) {
+    throw DataError(where, ": has ", bytes, " byte pieces, expected ", expected,
+                    file.has_byte_fallback ? " with" : " without", " byte_fallback");
+  }
+  if (byte_of_token(file.unknown_surface))
+    throw DataError(where, ": the surface of its unknown piece is the name of a byte");
 }
 
 }  // namespace
 
 SentencePieceFile parse_sentencepiece_file(std::string_view content, const std::string& where) {
   SentencePieceFile file;
+  SentencePieceFile denormalizer;
   try {
     Reader reader(content.data(), content.size());
     while (reader.next()) {
@@ -102,6 +113,7 @@ SentencePieceFile parse_sentencepiece_file(std::string_view content, const std::
         case 1: file.pieces.push_back(parse_piece(read_bytes(reader))); break;
         case 2: read_trainer(read_bytes(reader), file); break;
         case 3: read_normalizer(read_bytes(reader), file); break;
+        case 5: read_normalizer(read_bytes(reader), denormalizer); break;
         default: reader.skip();
       }
     }
@@ -109,6 +121,8 @@ SentencePieceFile parse_sentencepiece_file(std::string_view content, const std::
     throw DataError(where, ": is not a whole SentencePiece model: ", error.what());
   }
   check_pieces(file, where);
+  if (!denormalizer.charsmap.empty())
+    throw ConfigError(where, ": rules to denormalize (denormalizer_spec) are not supported");
   constexpr std::array<std::string_view, 5> kTypes = {"", "unigram", "bpe", "word", "char"};
   const bool is_known = file.model_type > 0 && file.model_type < 5;
   if (file.model_type != 1 && file.model_type != 2) {
@@ -153,7 +167,7 @@ SentencePieceNormalizer::SentencePieceNormalizer(const SentencePieceFile& file, 
   if (normal_.back() != '\0' || repair_utf8(normal_, repaired).data() == repaired.data()) reject();
 }
 
-// Follows a byte from a node. darts-clone packs into a unit: label (bits 0-7, 31), leaf (8), offset (9-30).
+// Follows a byte from a node. Units as in darts-clone's file format: label (bits 0-7, 31), leaf (8), offset (9-30).
 bool SentencePieceNormalizer::next_unit(std::size_t& node, unsigned char byte, std::uint32_t& unit) const {
   node ^= byte;
   if (node >= trie_.size()) return false;
@@ -176,11 +190,15 @@ SentencePieceNormalizer::Prefix SentencePieceNormalizer::normalize_prefix(std::s
       value = trie_[node] & ~(1U << 31);
     }
   }
-  if (longest > 0 && value < normal_.size()) return {std::string_view(normal_.c_str() + value), longest};
-  const char* at = text.data();
-  next_point(at);
-  const auto bytes = static_cast<std::size_t>(at - text.data());
-  return {text.substr(0, bytes), bytes};
+  if (longest == 0) {
+    longest = character_bytes(text);
+    return {text.substr(0, longest), longest};
+  }
+  if (value >= normal_.size() || !begins_character(normal_[value]) ||
+      (longest < text.size() && !begins_character(text[longest]))) {
+    throw DataError("the rules of the tokenizer's normalizer are damaged; get the .model file again");
+  }
+  return {std::string_view(normal_.c_str() + value), longest};
 }
 
 void SentencePieceNormalizer::append(std::string_view normal, CharRange from, AlignedText& out) const {
@@ -208,21 +226,21 @@ std::uint32_t SentencePieceNormalizer::trim(std::uint32_t end, AlignedText& out)
   while (removes_extra_spaces_ && std::string_view(out.bytes).substr(0, kept).ends_with(space)) kept -= space.size();
   if (kept == out.size()) return end;
   end = out.origin[kept].begin;
-  out.bytes.erase(kept);
-  out.origin.resize(kept);
+  out.resize(kept);
   return end;
 }
 
+// In the order of steps of sentencepiece (Apache 2.0).
 void SentencePieceNormalizer::run(const AlignedText& in, AlignedText& out) const {
   const std::string_view text = in.bytes;
   std::size_t at = leading_spaces(text);
   if (at == text.size()) return;
   if (adds_prefix_ && !has_space_suffix_) append_space(in.origin[at], out);
-  for (bool is_behind_space = removes_extra_spaces_; at < text.size(); is_behind_space &= removes_extra_spaces_) {
+  for (bool is_after_space = removes_extra_spaces_; at < text.size(); is_after_space &= removes_extra_spaces_) {
     Prefix prefix = normalize_prefix(text.substr(at));
-    while (is_behind_space && prefix.normal.starts_with(' ')) prefix.normal.remove_prefix(1);
+    while (is_after_space && prefix.normal.starts_with(' ')) prefix.normal.remove_prefix(1);
     append(prefix.normal, in.origin[at], out);
-    if (!prefix.normal.empty()) is_behind_space = prefix.normal.ends_with(' ');
+    if (!prefix.normal.empty()) is_after_space = prefix.normal.ends_with(' ');
     at += prefix.bytes;
   }
   std::uint32_t end = trim(in.origin.back().end, out);

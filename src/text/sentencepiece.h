@@ -1,7 +1,7 @@
 // sentencepiece: the model and the normalizer of SentencePiece's .model files (unigram and BPE), equal to PyPI's
 // `sentencepiece` 0.2.3. Debian's libsentencepiece is not used, because its FLAGS_minloglevel and LibTorch's are one
 // symbol of two types (docs/reference/tokenizers.md).
-// Threads: any. Errors: DataError for a damaged file, ConfigError for a model type that is not supported.
+// Threads: any. Errors: DataError for a damaged file, also from run(); ConfigError for one that is not supported.
 #pragma once
 
 #include <array>

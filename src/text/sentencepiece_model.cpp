@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 
+#include "text/byte_level.h"
 #include "text/pair_map.h"
 #include "text/sentencepiece.h"
 #include "text/utf8.h"
@@ -22,17 +23,14 @@ class SentencePieceModel : public Model {
  public:
   SentencePieceModel(const SentencePieceFile& file, const std::string& where)
       : Model(vocabulary_of(file, where)), has_byte_fallback_(file.has_byte_fallback) {
-    byte_ids_.fill(kNoToken);
     for (std::size_t id = 0; id < file.pieces.size(); ++id) {
       const auto& piece = file.pieces[id];
       types_.push_back(piece.type);
       scores_.push_back(piece.score);
       if (piece.type == PieceType::kUnknown) unknown_ = static_cast<TokenId>(id);
     }
-    constexpr std::string_view kDigits = "0123456789ABCDEF";
     for (unsigned byte = 0; byte < 256; ++byte) {
-      const TokenId id = vocabulary().find(std::string{'<', '0', 'x', kDigits[byte >> 4], kDigits[byte & 15], '>'});
-      byte_ids_[byte] = id != kNoToken && type(id) == PieceType::kByte ? id : unknown_;
+      byte_ids_[byte] = vocabulary().find(byte_token(static_cast<std::uint8_t>(byte)));
     }
   }
 
@@ -40,7 +38,7 @@ class SentencePieceModel : public Model {
     thread_local std::vector<PieceSpan> spans;
     spans.clear();
     segment(word, spans);
-    bool is_behind_unknown = false;
+    bool is_after_unknown = false;
     for (const PieceSpan& span : spans) {
       const bool is_unknown = span.id == unknown_;
       if (is_unknown && has_byte_fallback_) {
@@ -48,14 +46,15 @@ class SentencePieceModel : public Model {
         for (std::size_t i = 0; i < span.bytes; ++i) {
           tokens.push_back({byte_ids_[static_cast<unsigned char>(word[i])], i + 1 == span.bytes ? span.bytes : 0});
         }
-      } else if (is_unknown && is_behind_unknown) {
+      } else if (is_unknown && is_after_unknown) {
         tokens.back().bytes += span.bytes;
       } else {
         tokens.push_back({span.id, span.bytes});
       }
-      is_behind_unknown = is_unknown;
+      is_after_unknown = is_unknown;
       word.remove_prefix(span.bytes);
     }
+    if (spans.capacity() > kMostKeptBytes / sizeof(PieceSpan)) spans = std::vector<PieceSpan>();
   }
 
  protected:
@@ -80,7 +79,7 @@ class SentencePieceModel : public Model {
   TokenId unknown_ = kNoToken;
   std::vector<PieceType> types_;
   std::vector<float> scores_;
-  std::array<TokenId, 256> byte_ids_{};
+  std::array<TokenId, 256> byte_ids_{};  // with byte fallback
 };
 
 class Unigram final : public SentencePieceModel {
@@ -162,6 +161,7 @@ class Unigram final : public SentencePieceModel {
       spans.push_back({best[end].id, static_cast<std::uint32_t>(end) - best[end].begin});
     }
     std::reverse(spans.begin() + static_cast<std::ptrdiff_t>(first), spans.end());
+    if (text.size() > kMostKeptBytes) best = std::vector<Best>();
   }
 
   PairMap<std::int32_t> children_;  // (node, byte) of a trie

@@ -1,16 +1,16 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <unordered_map>
 
 #include "core/error.h"
 #include "text/byte_level.h"
 #include "text/unicode.h"
+#include "text/word_cache.h"
 
 namespace sluice::text {
 namespace {
-
-constexpr std::size_t kMostBytes = (std::size_t{1} << 31) - 1;
 
 // Spaces in the form of byte-level tokens count, too.
 TextTokens::Spaces spaces_of(std::string_view token) {
@@ -38,6 +38,43 @@ struct Tokenizer::Scratch {
   std::unordered_map<std::uint64_t, WordCache> caches;  // by Tokenizer::cache_key_
   WordCache* cache = nullptr;
   std::uint64_t cache_key = 0;
+
+  void select_cache(std::uint64_t key) {
+    constexpr std::size_t kMostCaches = 8;
+    if (cache_key == key) return;
+    cache_key = 0;  // if memory runs out, no dangling cache is left
+    if (caches.size() >= kMostCaches && !caches.contains(key)) caches.clear();
+    cache = &caches[key];
+    cache_key = key;
+  }
+  [[nodiscard]] std::size_t bytes_kept() const {
+    std::size_t bytes = repaired.capacity();
+    for (const AlignedText* kept : {&normalizer.text, &normalizer.other, &text.text, &text.other_text}) {
+      bytes = std::max(bytes, kept->bytes.capacity());
+    }
+    return bytes;
+  }
+};
+
+// The scratch of this thread for one call.
+class Tokenizer::ScratchUse {
+ public:
+  explicit ScratchUse(std::uint64_t cache_key) : scratch_(of_thread()) { scratch_.select_cache(cache_key); }
+  ~ScratchUse() {
+    if (scratch_.bytes_kept() > kMostKeptBytes) scratch_ = Scratch();
+  }
+  ScratchUse(const ScratchUse&) = delete;
+  ScratchUse& operator=(const ScratchUse&) = delete;
+
+  [[nodiscard]] Scratch& get() const { return scratch_; }
+
+ private:
+  static Scratch& of_thread() {
+    thread_local Scratch scratch;
+    return scratch;
+  }
+
+  Scratch& scratch_;
 };
 
 Tokenizer::Tokenizer(TokenizerParts parts) : parts_(std::move(parts)) {
@@ -48,20 +85,9 @@ Tokenizer::Tokenizer(TokenizerParts parts) : parts_(std::move(parts)) {
   for (TokenId id = 0; id < vocabulary.end_id(); ++id) id_spaces_.push_back(spaces_of(vocabulary.token(id)));
 }
 
-Tokenizer::Scratch& Tokenizer::scratch() const {
-  constexpr std::size_t kMostCaches = 8;
-  thread_local Scratch scratch;
-  if (scratch.cache_key != cache_key_) {
-    if (scratch.caches.size() >= kMostCaches && !scratch.caches.contains(cache_key_)) scratch.caches.clear();
-    scratch.cache = &scratch.caches[cache_key_];
-    scratch.cache_key = cache_key_;
-  }
-  return scratch;
-}
-
 void Tokenizer::tokenize(std::string_view text, TextTokens& tokens, Scratch& scratch) const {
-  if (text.size() > kMostBytes) {
-    throw DataError("a text of ", text.size(), " bytes is too long for a tokenizer; split it into parts below 2 GiB");
+  if (text.size() > kMostTextBytes) {
+    throw DataError("a text of ", text.size(), " bytes is too long for a tokenizer; split it into parts of 256 MiB");
   }
   text = repair_utf8(text, scratch.repaired);
   PreTokenized& pieces = scratch.text;
@@ -70,9 +96,12 @@ void Tokenizer::tokenize(std::string_view text, TextTokens& tokens, Scratch& scr
   const auto add_piece = [&](std::size_t begin, std::size_t end, TokenId id) {
     if (begin < end) pieces.pieces.push_back({static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end), id});
   };
-  std::uint32_t character = 0;
+  std::uint32_t character = 0;  // of the text, at last_end
+  std::size_t last_end = 0;
   parts_.added_tokens.for_each_part_of_original(text, [&](std::size_t begin, std::size_t end, TokenId id) {
     const std::string_view part = text.substr(begin, end - begin);
+    if (begin < last_end) character -= static_cast<std::uint32_t>(count_points(text.substr(begin, last_end - begin)));
+    last_end = end;
     const std::size_t at = pieces.text.size();
     if (id != kNoToken) {
       character = pieces.text.append_original(part, character);
@@ -114,7 +143,8 @@ void Tokenizer::tokenize_pieces(TextTokens& tokens, Scratch& scratch) const {
 
 void Tokenizer::encode(std::string_view text, std::optional<std::string_view> pair, bool adds_special_tokens,
                        Encoding& out) const {
-  Scratch& scratch = this->scratch();
+  const ScratchUse use(cache_key_);
+  Scratch& scratch = use.get();
   tokenize(text, scratch.first, scratch);
   if (pair) tokenize(*pair, scratch.second, scratch);
   parts_.post_processor.encode(scratch.first, pair ? &scratch.second : nullptr, adds_special_tokens, out);
@@ -129,7 +159,8 @@ Encoding Tokenizer::encode(std::string_view text, std::optional<std::string_view
 
 std::vector<Encoding> Tokenizer::encode_windows(std::string_view text, std::optional<std::string_view> pair,
                                                 bool adds_special_tokens, const Truncation& truncation) const {
-  Scratch& scratch = this->scratch();
+  const ScratchUse use(cache_key_);
+  Scratch& scratch = use.get();
   tokenize(text, scratch.first, scratch);
   if (pair) tokenize(*pair, scratch.second, scratch);
   return parts_.post_processor.windows(scratch.first, pair ? &scratch.second : nullptr, adds_special_tokens,
@@ -148,7 +179,7 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skips_special_t
 }
 
 TokenId Tokenizer::find(std::string_view token) const {
-  const TokenId added = parts_.added_tokens.find(token);
+  const TokenId added = parts_.added_tokens.find(std::string(token));
   return added != kNoToken ? added : parts_.model->vocabulary().find(token);
 }
 

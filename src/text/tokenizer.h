@@ -4,8 +4,8 @@
 // - Invalid UTF-8 is read as U+FFFD for each maximal wrong part, each of which is one character.
 // - The sections "truncation" and "padding" of a file are not obeyed: the caller of encode() decides.
 // Threads: any; many threads share one tokenizer. Each thread keeps a cache of frequent words for each tokenizer.
-// Errors: ConfigError for a file with a component that is not supported; DataError for a damaged file, and for a text
-// of 2 GiB or more.
+// Errors: ConfigError for a file with a component that is not supported; DataError for a damaged file, for a text of
+// more than 256 MiB, for one that becomes longer than 1 GiB, and if PCRE2 reaches its limits.
 #pragma once
 
 #include <filesystem>
@@ -41,7 +41,7 @@ class Tokenizer {
 
   [[nodiscard]] Encoding encode(std::string_view text, std::optional<std::string_view> pair = {},
                                 bool adds_special_tokens = true) const;
-  // The same without an allocation for each call.
+  // The same, but uses the memory of `out` again.
   void encode(std::string_view text, std::optional<std::string_view> pair, bool adds_special_tokens,
               Encoding& out) const;
 
@@ -60,7 +60,8 @@ class Tokenizer {
  private:
   struct Scratch;
 
-  [[nodiscard]] Scratch& scratch() const;
+  class ScratchUse;
+
   void tokenize(std::string_view text, TextTokens& tokens, Scratch& scratch) const;
   void tokenize_pieces(TextTokens& tokens, Scratch& scratch) const;
 

@@ -1,12 +1,11 @@
 // Reads tokenizer.json.
 #include <utility>
 
-#include "text/bpe.h"
 #include "text/byte_level.h"
 #include "text/json_components.h"
 #include "text/json_node.h"
+#include "text/models.h"
 #include "text/tokenizer.h"
-#include "text/wordpiece.h"
 
 namespace sluice::text {
 namespace {
@@ -85,7 +84,11 @@ std::unique_ptr<Model> read_bpe(const JsonNode& node, std::vector<PreTokenizerSt
 }
 
 std::unique_ptr<Model> read_model(const JsonNode& node, std::vector<PreTokenizerStep>& pre_tokenizer) {
-  const std::string type = node.type();
+  // The first files have no type.
+  const std::string type = node.has("type")                       ? node.type()
+                           : node.has("merges")                   ? "BPE"
+                           : node.has("max_input_chars_per_word") ? "WordPiece"
+                                                                  : node.type();
   if (type == "WordPiece") return read_wordpiece(node);
   if (type == "BPE") return read_bpe(node, pre_tokenizer);
   node.reject_type();
@@ -95,7 +98,7 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& root) {
   std::vector<AddedToken> tokens;
   if (!root.has("added_tokens")) return tokens;
   for (const JsonNode& node : root.at("added_tokens").items()) {
-    tokens.push_back({.id = static_cast<TokenId>(node.number("id")),
+    tokens.push_back({.id = node.number("id"),
                       .content = node.text("content"),
                       .is_single_word = node.flag("single_word"),
                       .strips_left = node.flag("lstrip"),
@@ -123,10 +126,15 @@ TokenizerParts parse_tokenizer_json(std::string_view content, const std::string&
   if (root.has("normalizer")) parts.normalizer = Normalizer(read_normalizer(root.at("normalizer")));
   if (root.has("pre_tokenizer")) parts.pre_tokenizer = read_pre_tokenizer(root.at("pre_tokenizer"));
   parts.model = read_model(root.at("model"), parts.pre_tokenizer);
-  if (root.has("post_processor")) parts.post_processor = read_post_processor(root.at("post_processor"));
+  const Vocabulary& vocabulary = parts.model->vocabulary();
+  parts.added_tokens = AddedTokens(read_added_tokens(root), vocabulary, parts.normalizer, where + ": added_tokens");
+  if (root.has("post_processor")) {
+    parts.post_processor = read_post_processor(root.at("post_processor"), [&](const std::string& token) {
+      const TokenId added = parts.added_tokens.find(token);
+      return added != kNoToken ? added : vocabulary.find(token);
+    });
+  }
   if (root.has("decoder")) parts.decoder = read_decoder(root.at("decoder"));
-  parts.added_tokens =
-      AddedTokens(read_added_tokens(root), parts.model->vocabulary(), parts.normalizer, where + ": added_tokens");
   return parts;
 }
 

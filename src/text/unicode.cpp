@@ -6,17 +6,12 @@
 #include <unicode/utf16.h>
 
 #include <algorithm>
-#include <map>
 
 #include "core/check.h"
 #include "text/utf8.h"
 
 namespace sluice::text {
 namespace {
-
-constexpr char32_t kPoints = 0x110000;
-constexpr int kPageBits = 7;
-constexpr char32_t kPageSize = 1 << kPageBits;
 
 bool is_as_old_as(char32_t point, int version) {
   UVersionInfo age;
@@ -51,44 +46,25 @@ std::uint16_t rules(char32_t point) {
 // The bit after the properties: the point is in kCategoryExceptions.
 constexpr std::uint16_t kIsCategoryException = 128;
 
-// Two levels: pages of equal content are stored once.
-class PropertyTable {
- public:
-  PropertyTable() {
-    std::vector<std::uint16_t> values(kPoints);
-    for (char32_t point = 0; point < kPoints; ++point) {
-      const bool is_unassigned = point >= kFirstUnassigned && point < kEndOfUnassigned;
-      values[point] = is_unassigned ? 0 : rules(point);
-    }
-    for (const PropertyException& e : kPropertyExceptions) {
-      const auto bit = static_cast<std::uint16_t>(e.property);
-      for (char32_t point = e.first; point <= e.last; ++point) {
-        values[point] = static_cast<std::uint16_t>(e.holds ? values[point] | bit : values[point] & ~bit);
-      }
-    }
-    for (const CategoryException& e : kCategoryExceptions) {
-      for (char32_t point = e.first; point <= e.last; ++point) values[point] |= kIsCategoryException;
-    }
-    std::map<std::vector<std::uint16_t>, std::uint16_t> pages;
-    for (char32_t first = 0; first < kPoints; first += kPageSize) {
-      const std::vector<std::uint16_t> page(values.begin() + first, values.begin() + first + kPageSize);
-      const auto [known, is_new] = pages.try_emplace(page, static_cast<std::uint16_t>(pages.size()));
-      if (is_new) values_.insert(values_.end(), page.begin(), page.end());
-      page_of_[first / kPageSize] = known->second;
+std::vector<std::uint16_t> all_properties() {
+  std::vector<std::uint16_t> values(0x110000);
+  for (char32_t point = 0; point < values.size(); ++point) {
+    if (point < kFirstUnassigned || point >= kEndOfUnassigned) values[point] = rules(point);
+  }
+  for (const PropertyException& e : kPropertyExceptions) {
+    const auto bit = static_cast<std::uint16_t>(e.property);
+    for (char32_t point = e.first; point <= e.last; ++point) {
+      values[point] = static_cast<std::uint16_t>(e.holds ? values[point] | bit : values[point] & ~bit);
     }
   }
-
-  [[nodiscard]] std::uint16_t operator[](char32_t point) const {
-    return values_[page_of_[point >> kPageBits] * kPageSize + (point & (kPageSize - 1))];
+  for (const CategoryException& e : kCategoryExceptions) {
+    for (char32_t point = e.first; point <= e.last; ++point) values[point] |= kIsCategoryException;
   }
-
- private:
-  std::array<std::uint16_t, kPoints / kPageSize> page_of_{};
-  std::vector<std::uint16_t> values_;
-};
+  return values;
+}
 
 std::uint16_t properties_of(char32_t point) {
-  static const PropertyTable kTable;
+  static const PointTable<std::uint16_t> kTable([values = all_properties()](char32_t each) { return values[each]; });
   return kTable[point];
 }
 
@@ -171,6 +147,30 @@ char32_t like_in_pcre2(char32_t point) {
   const auto* found = std::upper_bound(std::begin(kCategoryExceptions), std::end(kCategoryExceptions), point,
                                        [](char32_t c, const CategoryException& e) { return c < e.first; });
   return (found - 1)->like;
+}
+
+bool keeps_range_in_pcre2(char32_t first, char32_t last) {
+  return std::all_of(std::begin(kCategoryExceptions), std::end(kCategoryExceptions), [&](const CategoryException& e) {
+    const bool has_all = e.first >= first && e.last <= last;
+    const bool has_none = e.last < first || e.first > last;
+    return e.like >= first && e.like <= last ? has_all : has_none;
+  });
+}
+
+std::size_t begin_of_spaces(std::string_view text, std::size_t end, std::size_t least) {
+  while (end > least) {
+    const char* at = text.data() + last_character(text, end);
+    if (!has_property(next_point(at), Property::kSpace)) break;
+    end = last_character(text, end);
+  }
+  return end;
+}
+
+std::size_t end_of_spaces(std::string_view text, std::size_t begin) {
+  for (const char* at = text.data() + begin; begin < text.size(); begin = static_cast<std::size_t>(at - text.data())) {
+    if (!has_property(next_point(at), Property::kSpace)) break;
+  }
+  return begin;
 }
 
 }  // namespace sluice::text

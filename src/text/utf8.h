@@ -8,8 +8,9 @@
 namespace sluice::text {
 
 inline constexpr char32_t kReplacementCharacter = 0xfffd;
+inline constexpr std::string_view kSpaceSymbol = "\xe2\x96\x81";  // U+2581, a space in SentencePiece
 
-// Returns the code point at `at` and moves `at` behind it. Requires: valid UTF-8, a character begins at `at`.
+// Returns the code point at `at` and moves `at` to its end. Requires: valid UTF-8, a character begins at `at`.
 inline char32_t next_point(const char*& at) {
   const auto byte = [&](int i) { return static_cast<char32_t>(static_cast<unsigned char>(at[i])); };
   const char32_t first = byte(0);
@@ -61,6 +62,12 @@ inline void append_point(std::string& text, char32_t point) {
   return static_cast<std::size_t>(at - text.data());
 }
 [[nodiscard]] inline bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
+// Where the last character before `end` begins. Requires: end > 0.
+[[nodiscard]] inline std::size_t last_character(std::string_view text, std::size_t end) {
+  do --end;
+  while (!begins_character(text[end]));
+  return end;
+}
 [[nodiscard]] std::size_t count_points(std::string_view text);  // requires valid UTF-8
 
 [[nodiscard]] bool is_ascii(std::string_view text);

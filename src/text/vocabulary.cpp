@@ -1,14 +1,17 @@
 #include "text/vocabulary.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/text.h"
 
 namespace sluice::text {
 
 void Vocabulary::add(std::string_view token, std::int64_t id, const std::string& where) {
-  constexpr std::int64_t kMostIds = std::int64_t{1} << 24;
-  if (id < 0 || id >= kMostIds) {
-    throw DataError(where, ": token \"", printable(token), "\" has the id ", id, ", expected 0 to ", kMostIds - 1);
+  // A small file must not need a large table.
+  const auto end = static_cast<std::int64_t>(std::min<std::size_t>(1U << 24, 4 * std::max(expected_, size()) + 65536));
+  if (id < 0 || id >= end) {
+    throw DataError(where, ": token \"", printable(token), "\" has the id ", id, ", expected 0 to ", end - 1);
   }
   const auto index = static_cast<std::size_t>(id);
   if (has(static_cast<TokenId>(id))) {

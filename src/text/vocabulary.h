@@ -12,7 +12,8 @@ namespace sluice::text {
 
 class Vocabulary {
  public:
-  explicit Vocabulary(std::size_t expected = 0) : map_(expected) {}
+  // expected: number of tokens.
+  explicit Vocabulary(std::size_t expected = 0) : map_(expected), expected_(expected) {}
 
   // where: the file, for messages.
   void add(std::string_view token, std::int64_t id, const std::string& where);
@@ -28,6 +29,7 @@ class Vocabulary {
 
  private:
   TokenMap map_;
+  std::size_t expected_;
   std::vector<std::string> tokens_;  // [id]; empty: no token
   TokenId empty_id_ = kNoToken;      // id of the token "", if there is one
 };

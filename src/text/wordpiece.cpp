@@ -1,4 +1,4 @@
-#include "text/wordpiece.h"
+#include "text/models.h"
 
 #include <algorithm>
 
@@ -30,8 +30,9 @@ class WordPiece final : public Model {
 
   void tokenize(std::string_view word, std::vector<WordToken>& tokens) const override {
     const std::size_t before = tokens.size();
+    const std::size_t end = is_too_long(word) ? 0 : word.size();
     const TokenMap* known = &beginnings_;
-    for (std::size_t begin = 0; begin < word.size(); known = &continuations_) {
+    for (std::size_t begin = 0; begin < end; known = &continuations_) {
       const WordToken token = longest_token(word.substr(begin), *known);
       if (token.id == kNoToken) {
         tokens.resize(before);
@@ -40,15 +41,12 @@ class WordPiece final : public Model {
       tokens.push_back(token);
       begin += token.bytes;
     }
-    if (tokens.size() == before || is_too_long(word)) {
-      tokens.resize(before);
-      tokens.push_back({unknown_, static_cast<std::uint32_t>(word.size())});
-    }
+    if (tokens.size() == before) tokens.push_back({unknown_, static_cast<std::uint32_t>(word.size())});
   }
 
  private:
   [[nodiscard]] bool is_too_long(std::string_view word) const {
-    return word.size() > longest_ && count_points(word) > longest_;
+    return word.size() > longest_ && (word.size() > 4 * longest_ || count_points(word) > longest_);
   }
 
   [[nodiscard]] static WordToken longest_token(std::string_view text, const TokenMap& known) {
@@ -63,7 +61,7 @@ class WordPiece final : public Model {
 
   TokenId unknown_;
   std::size_t longest_;
-  TokenMap beginnings_, continuations_;  // tokens that begin a word; those behind the prefix "##", without it
+  TokenMap beginnings_, continuations_;  // tokens that begin a word; tokens after "##", without it
 };
 
 }  // namespace

@@ -32,6 +32,10 @@ std::string refusal_of_part(std::string_view part) {
   return refusal(tokenizer_json(std::string(part) + ", " + std::string(kWordPiece)));
 }
 
+std::string refusal_of_post_processor(const std::string& members) {
+  return refusal_of_part("\"post_processor\": {\"type\": " + members + "}");
+}
+
 std::string refusal_of_bpe(std::string_view members) {
   return refusal(tokenizer_json(R"("model": {"type": "BPE", )" + std::string(members) + "}"));
 }
@@ -69,17 +73,25 @@ TEST(BadTokenizerJson, SaysWhatIsMissingOrOfAnotherType) {
             "t.json: normalizer.strip_left: expected true or false, found 1");
   EXPECT_EQ(refusal_of_part(R"("pre_tokenizer": {"type": "Metaspace", "replacement": "ab"})"),
             "t.json: pre_tokenizer.replacement: expected one character, found \"ab\"");
-  EXPECT_EQ(refusal_of_part(R"("post_processor": {"type": "BertProcessing", "cls": ["a", 1], "sep": [1]})"),
+  EXPECT_EQ(refusal_of_post_processor(R"("BertProcessing", "cls": ["a", 8], "sep": [1])"),
             "t.json: post_processor.sep: expected a token and its id, found a list of 1");
+  EXPECT_EQ(refusal(R"({"model": {"vocab": {"a": 0}}})"), "t.json: model: \"type\" is missing");
+  EXPECT_EQ(refusal_of_part(R"("normalizer": {"type": "Replace", "pattern": {"String": ""}, "content": "a"})"),
+            "t.json: normalizer.pattern: expected a text that is not empty, found an object of 1");
+  std::string steps = R"({"type": "NFC"})";
+  for (int i = 0; i < 64; ++i) steps += R"(, {"type": "NFC"})";
+  EXPECT_EQ(refusal_of_part(R"("normalizer": {"type": "Sequence", "normalizers": [)" + steps + "]}"),
+            "t.json: normalizer.normalizers: expected at most 64 steps, found a list of 65");
 }
 
 TEST(BadTokenizerJson, RefusesVocabulariesThatDoNotFit) {
   EXPECT_EQ(refusal_of_bpe(R"("vocab": {"a": 0, "b": 0}, "merges": [])"),
             "t.json: model.vocab: tokens \"a\" and \"b\" both have the id 0");
   EXPECT_EQ(refusal_of_bpe(R"("vocab": {"a": -1}, "merges": [])"),
-            "t.json: model.vocab: token \"a\" has the id -1, expected 0 to 16777215");
+            "t.json: model.vocab: token \"a\" has the id -1, expected 0 to 65539");
   EXPECT_THAT(refusal_of_bpe(R"("vocab": {"a": 18446744073709551615}, "merges": [])"),
-              HasSubstr("expected 0 to 16777215"));
+              HasSubstr("expected 0 to 65539"));
+  EXPECT_THAT(refusal_of_bpe(R"("vocab": {"a": 65540}, "merges": [])"), HasSubstr("expected 0 to 65539"));
   EXPECT_EQ(refusal_of_bpe(R"("vocab": {"a": 0, "b": 1}, "merges": ["a b"])"),
             "t.json: model: merge 0 (\"a\" and \"b\") needs the token \"ab\", which is not in the vocabulary");
   EXPECT_EQ(refusal_of_bpe(R"("vocab": {"a": 0}, "merges": [["a", "x"]])"),
@@ -102,18 +114,41 @@ TEST(BadTokenizerJson, RefusesAddedTokensThatDoNotFit) {
             "t.json: added_tokens: added token \"x\" has the id 12, expected 11, the next free one");
   EXPECT_EQ(with(R"("id": 11, "content": "")"), "t.json: added_tokens: the added token with the id 11 is empty");
   EXPECT_EQ(with(R"("id": 4294967296, "content": "x")"),
-            "t.json: added_tokens[0].id: expected a number below 2^31, found 4294967296");
+            "t.json: added_tokens[0].id: expected a number from 0 to 2147483647, found 4294967296");
+  EXPECT_EQ(with(R"("id": -1, "content": "x")"),
+            "t.json: added_tokens[0].id: expected a number from 0 to 2147483647, found -1");
+  // Once more what the vocabulary has not: it must not shift the ids after it.
+  const std::string token =
+      R"({"single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true, "content": "x", "id": )";
+  EXPECT_EQ(refusal_of_part("\"added_tokens\": [" + token + "11}, " + token + "12}]"),
+            "t.json: added_tokens: added token \"x\" comes twice");
 }
 
 TEST(BadTokenizerJson, RefusesTemplatesThatCannotBeMerged) {
   const std::string a = R"({"Sequence": {"id": "A", "type_id": 0}})";
-  EXPECT_EQ(refusal_of_part(
-                R"("post_processor": {"type": "TemplateProcessing", "special_tokens": {}, "pair": [], "single": [)" +
-                a + "," + a + "]}"),
-            "t.json: post_processor.single: expected text A at most once, found a list of 2");
-  EXPECT_EQ(refusal_of_part(R"("post_processor": {"type": "TemplateProcessing", "special_tokens": {}, "pair": [],
-            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}]})"),
-            "t.json: post_processor.special_tokens: \"<s>\" is missing");
+  const auto with = [](const std::string& special, const std::string& single) {
+    return refusal_of_post_processor(R"("TemplateProcessing", "special_tokens": {)" + special +
+                                     R"(}, "pair": [], "single": [)" + single + "]");
+  };
+  EXPECT_EQ(with("", a + "," + a), "t.json: post_processor.single: expected text A at most once, found a list of 2");
+  const std::string cls = R"({"SpecialToken": {"id": "C\n", "type_id": 0}})";
+  EXPECT_EQ(with("", cls), "t.json: post_processor.special_tokens: \"C?\" is missing");
+  EXPECT_EQ(with(R"("C\n": {"id": "C\n", "ids": [1, 2], "tokens": ["[CLS]"]})", cls),
+            "t.json: post_processor.special_tokens.C?: expected as many tokens as ids, found an object of 3");
+  EXPECT_EQ(with(R"("C\n": {"id": "C\n", "ids": [1, 1], "tokens": ["[CLS]", "[SEP]"]})", cls),
+            "t.json: post_processor.special_tokens.C?.ids[1]: expected the id of token \"[SEP]\", found 1");
+}
+
+TEST(BadTokenizerJson, RefusesPostProcessorsThatDoNotFit) {
+  EXPECT_EQ(refusal_of_post_processor(R"("BertProcessing", "cls": ["[CLS]", 1], "sep": ["[SEP]", 999999])"),
+            "t.json: post_processor.sep[1]: expected the id of token \"[SEP]\", found 999999");
+  EXPECT_EQ(refusal_of_post_processor(R"("BertProcessing", "cls": ["[CLS]", -1], "sep": ["[SEP]", 2])"),
+            "t.json: post_processor.cls[1]: expected a number from 0 to 2147483647, found -1");
+  EXPECT_EQ(
+      refusal_of_post_processor(
+          R"("Sequence", "processors": [{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true},
+                {"type": "RobertaProcessing", "cls": ["[CLS]", 1], "sep": ["[SEP]", 2], "trim_offsets": false, "add_prefix_space": true}])"),
+      "t.json: post_processor.processors[1]: RobertaProcessing after a ByteLevel that trims offsets is not supported");
 }
 
 TEST(BadVocabTxt, RefusesWhatIsNoVocabularyOfBert) {
@@ -121,7 +156,8 @@ TEST(BadVocabTxt, RefusesWhatIsNoVocabularyOfBert) {
     return refusal_by([&] { return parse_vocab_txt(text, "t.json"); });
   };
   EXPECT_EQ(refused(""), "t.json: has no line \"[PAD]\"; is it a vocab.txt of BERT?");
-  EXPECT_EQ(refused("[PAD]\na\na\n"), "t.json: token \"a\" comes twice, with the ids 1 and 2");
+  EXPECT_EQ(refused("[PAD]\na\na \n"), "t.json: token \"a\" comes twice, with the ids 1 and 2");
+  EXPECT_EQ(refused("[PAD]\na\xff\n"), "t.json: line 2 is not valid UTF-8");
 }
 
 }  // namespace

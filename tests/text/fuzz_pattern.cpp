@@ -13,12 +13,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   if (pattern.size() > 200 || text.size() > 500) return 0;
   try {
     Pattern::Scratch scratch;
-    std::size_t behind = 0;
+    std::size_t last_end = 0;
     Pattern::regex(pattern, "fuzz").for_each(text, scratch, [&](std::size_t first, std::size_t last) {
-      require(first >= behind && first <= last && last <= text.size());
-      behind = last;
+      require(first >= last_end && first <= last && last <= text.size());
+      last_end = last;
     });
-  } catch (const sluice::Error&) {
+  } catch (const sluice::Error& error) {
+    require(std::string_view(error.what()).find('\n') == std::string_view::npos);
   }
   return 0;
 }

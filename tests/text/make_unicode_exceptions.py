@@ -122,6 +122,16 @@ def lower_exceptions(icu):
             yield c, list(map(ord, theirs[c]))
 
 
+def packed(entries):
+    """Lines of at most 120 columns."""
+    lines = ["   "]
+    for entry in entries:
+        if len(lines[-1]) + len(entry) + 2 > 120:
+            lines.append("   ")
+        lines[-1] += f" {entry},"
+    return lines
+
+
 def write(icu):
     lines = ["// Made by tests/text/make_unicode_exceptions.py. See there and src/text/unicode.h.",
              "// clang-format off", "#pragma once", "", "#include <cstdint>", "", "namespace sluice::text {", "",
@@ -131,12 +141,11 @@ def write(icu):
     lines += ["};", "", "// Ranges in which a property differs from the rule in unicode.cpp.",
               "struct PropertyException {", "  char32_t first, last;", "  Property property;", "  bool holds;", "};",
               "inline constexpr PropertyException kPropertyExceptions[] = {"]
-    for name, oracle, ours in properties:
-        for points, holds in ((oracle - ours, "true"), (ours - oracle, "false")):
-            lines += [f"    {{{first:#x}, {last:#x}, Property::{name}, {holds}}}," for first, last in ranges_of(points)]
+    lines += packed(f"{{{first:#x}, {last:#x}, Property::{name}, {holds}}}" for name, oracle, ours in properties
+                    for points, holds in ((oracle - ours, "true"), (ours - oracle, "false")) for first, last in ranges_of(points))
     lines += ["};", "", "// Lower case that differs from u_tolower().", "struct LowerException {",
               "  char32_t point, lower[3];", "};", "inline constexpr LowerException kLowerExceptions[] = {"]
-    lines += [f"    {{{c:#x}, {{{', '.join(f'{x:#x}' for x in lower)}}}}}," for c, lower in lower_exceptions(icu)]
+    lines += packed(f"{{{c:#x}, {{{', '.join(f'{x:#x}' for x in lower)}}}}}" for c, lower in lower_exceptions(icu))
     lines += ["};", "", "// Code points whose category in Oniguruma is another one than in PCRE2. `like` is a code point of",
               "// Oniguruma's category, of as many bytes in UTF-8, about which both agree.",
               "struct CategoryException {", "  char32_t first, last, like;", "};",
@@ -149,10 +158,10 @@ def write(icu):
         for first, last in ranges_of(oniguruma - pcre2):
             like = min(c for c in oniguruma & pcre2 if len(chr(c).encode()) == len(chr(first).encode()))
             assert len(chr(first).encode()) == len(chr(last).encode())
-            found.append(f"    {{{first:#x}, {last:#x}, {like:#x}}},")
+            found.append((first, last, like))
     # PCRE2's \s has U+180E, which is a format character everywhere else.
-    found.append("    {0x180e, 0x180e, 0x200b},")
-    lines += sorted(found, key=lambda line: int(line.split("{")[1].split(",")[0], 16))
+    found.append((0x180E, 0x180E, 0x200B))
+    lines += packed(f"{{{first:#x}, {last:#x}, {like:#x}}}" for first, last, like in sorted(found))
     return "\n".join([*lines, "};", "", "}  // namespace sluice::text", ""])
 
 

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "text/bpe.h"
-#include "text/wordpiece.h"
+#include "text/models.h"
+#include "text/word_cache.h"
 
 namespace sluice::text {
 namespace {

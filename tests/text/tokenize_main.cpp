@@ -9,6 +9,7 @@
 #include <cstring>
 #include <iostream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -103,7 +104,7 @@ int run(int count, char** words) {
         write(windows[i], decodes ? std::optional(tokenizer->decode(windows[i].ids)) : std::nullopt);
       }
     } catch (const Error& error) {
-      std::cout << "\"" << error.what() << "\"";
+      std::cout << nlohmann::json(error.what()).dump();
     }
     std::cout << "]\n";
   }

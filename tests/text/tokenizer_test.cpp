@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <atomic>
 #include <filesystem>
@@ -42,6 +43,44 @@ TEST(Tokenizer, FindsAddedTokens) {
   EXPECT_THAT(encoding.special_tokens_mask, testing::Each(0));
 }
 
+TEST(Tokenizer, GivesSpacesToBothTokens) {
+  for (const char* is_normalized : {"false", "true"}) {
+    const auto added = [&](const char* id_and_content, const char* strips_right) {
+      return std::string(R"({"single_word": false, "lstrip": false, "special": false, "id": )") + id_and_content +
+             R"(, "normalized": )" + is_normalized + R"(, "rstrip": )" + strips_right + "}";
+    };
+    const Tokenizer tokenizer =
+        parsed(tokenizer_json("\"added_tokens\": [" + added("8, \"content\": \"a\"", "true") + ", " +
+                              added("11, \"content\": \" \"", "false") + "], " + std::string(kWordPiece)));
+    const Encoding encoding = tokenizer.encode("ba  b");  // as `tokenizers`: "a" has the spaces, and each is a token
+    EXPECT_THAT(encoding.ids, ElementsAre(10, 8, 11, 11, 10));
+    EXPECT_THAT(encoding.offsets,
+                ElementsAre(CharRange{0, 1}, CharRange{1, 4}, CharRange{2, 3}, CharRange{3, 4}, CharRange{4, 5}));
+  }
+}
+
+TEST(Tokenizer, ReadsModelsWithoutAType) {
+  std::string json = bert_json();
+  json.erase(json.find(R"("type": "WordPiece", "unk)"), std::string_view(R"("type": "WordPiece", )").size());
+  EXPECT_EQ(parsed(json).encode("unable, hello"), parsed(bert_json()).encode("unable, hello"));
+  const Tokenizer bpe = parsed(tokenizer_json(R"("model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})"));
+  EXPECT_THAT(bpe.encode("aba").ids, ElementsAre(2, 0));
+}
+
+TEST(Tokenizer, RefusesATextThatIsTooLong) {
+  const std::string_view text("a", kMostTextBytes + 1);  // of which no byte is read
+  EXPECT_THROW((void)parsed(bert_json()).encode(text), DataError);
+}
+
+TEST(Tokenizer, FreesTheMemoryOfALongText) {
+  const Tokenizer tokenizer = parsed(bert_json());
+  const std::string text(std::size_t{17} << 20, 'a');
+  (void)tokenizer.encode("a");
+  const std::size_t before = mallinfo2().hblkhd;
+  EXPECT_THAT(tokenizer.encode(text).ids, ElementsAre(1, 0, 2));
+  EXPECT_LE(mallinfo2().hblkhd, before + (std::size_t{32} << 20));
+}
+
 TEST(Tokenizer, KnowsItsTokens) {
   const Tokenizer tokenizer = parsed(bert_json());
   EXPECT_EQ(tokenizer.find("ab"), 11);
@@ -80,7 +119,7 @@ TEST(Tokenizer, IsSharedByThreads) {
 
 TEST(Tokenizer, OpensFilesByName) {
   const auto folder = std::filesystem::path(testing::TempDir());
-  std::ofstream(folder / "vocab.txt") << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\r\n##s\n";
+  std::ofstream(folder / "vocab.txt") << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\r\n##s \n";
   const auto uncased = open_tokenizer(folder / "vocab.txt");
   EXPECT_THAT(uncased->encode("H\xc3\x89llos [MASK]").ids, ElementsAre(2, 5, 6, 4, 3));
   std::ofstream(folder / "cased.txt") << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nHello\nhello\n";

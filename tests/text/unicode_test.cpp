@@ -69,6 +69,10 @@ TEST(ByteLevel, WritesBytesAsPrintableCharacters) {
   EXPECT_EQ(byte_character('a'), U'a');
   EXPECT_EQ(bytes_of_characters("\xc4\xa0hi"), " hi");
   EXPECT_EQ(bytes_of_characters("\xe6\x97\xa5"), std::nullopt);
+  EXPECT_EQ(byte_token(10), "<0x0A>");
+  EXPECT_EQ(byte_of_token("<0x0a>"), 10);
+  for (const char* token : {"<0x0A", "<0x-1>", "<0xG0>", "<0x1>", "(0x11>"})
+    EXPECT_EQ(byte_of_token(token), std::nullopt);
   for (unsigned byte = 0; byte < 256; ++byte) {
     EXPECT_EQ(byte_of_character(byte_character(static_cast<std::uint8_t>(byte))), byte);
   }

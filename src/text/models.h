@@ -1,17 +1,30 @@
-// bpe: byte-pair encoding. Begins with the characters of a word and joins, again and again, the adjacent pair whose
-// merge comes first in the file.
-// Errors: DataError for merges that name unknown tokens and for an unknown token that is not in the vocabulary.
+// models: the models of tokenizer.json. Errors: DataError for an unknown token that is not in the vocabulary, and for
+// merges of unknown tokens.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "text/model.h"
 
 namespace sluice::text {
 
+// BERT's model. Takes the longest token that a word begins with, then the longest continuation, and so on. If a part of
+// a word has no token, the whole word becomes the unknown token.
+struct WordPieceOptions {
+  std::string unknown = "[UNK]";
+  std::string continuation = "##";
+  std::size_t longest_word = 100;  // characters; a longer word is unknown
+};
+
+[[nodiscard]] std::unique_ptr<Model> make_wordpiece(Vocabulary vocabulary, const WordPieceOptions& options,
+                                                    const std::string& where);
+
+// Byte-pair encoding. Begins with the characters of a word and joins, again and again, the adjacent pair whose merge
+// comes first in the file.
 struct BpeOptions {
   std::optional<std::string> unknown;  // nothing: characters without a token are left out
   std::string continuation;            // prefix of tokens that do not begin a word
