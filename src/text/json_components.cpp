@@ -265,19 +265,18 @@ void add_decoder(const JsonNode& node, int depth, std::vector<DecoderStep>& step
   }
 }
 
+template <typename Step>
+std::vector<Step> read_steps(const JsonNode& node, void (&add)(const JsonNode&, int, std::vector<Step>&)) {
+  std::vector<Step> steps;
+  add(node, 0, steps);
+  return steps;
+}
+
 }  // namespace
 
-std::vector<NormalizerStep> read_normalizer(const JsonNode& node) {
-  std::vector<NormalizerStep> steps;
-  add_normalizer(node, 0, steps);
-  return steps;
-}
+std::vector<NormalizerStep> read_normalizer(const JsonNode& node) { return read_steps(node, add_normalizer); }
 
-std::vector<PreTokenizerStep> read_pre_tokenizer(const JsonNode& node) {
-  std::vector<PreTokenizerStep> steps;
-  add_pre_tokenizer(node, 0, steps);
-  return steps;
-}
+std::vector<PreTokenizerStep> read_pre_tokenizer(const JsonNode& node) { return read_steps(node, add_pre_tokenizer); }
 
 PostProcessor read_post_processor(const JsonNode& node, const TokenIds& id_of) {
   PostProcessor result;
@@ -286,10 +285,6 @@ PostProcessor read_post_processor(const JsonNode& node, const TokenIds& id_of) {
   return result;
 }
 
-std::vector<DecoderStep> read_decoder(const JsonNode& node) {
-  std::vector<DecoderStep> steps;
-  add_decoder(node, 0, steps);
-  return steps;
-}
+std::vector<DecoderStep> read_decoder(const JsonNode& node) { return read_steps(node, add_decoder); }
 
 }  // namespace sluice::text

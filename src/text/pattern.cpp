@@ -161,6 +161,20 @@ class Translation {
     return rest_.starts_with('\\') ? escape() : take_point();
   }
 
+  // Returns the only character of the next item or range.
+  std::optional<char32_t> class_member() {
+    const std::string_view from = rest_;
+    const auto first = class_item();
+    auto last = first;
+    if (first && rest_.starts_with('-') && !rest_.starts_with("-]")) {
+      take(1);
+      last = class_item();
+      if (!last) last = first;
+    }
+    if (first) add_range(*first, *last, from);
+    return first == last ? first : std::nullopt;
+  }
+
   void character_class() {
     const std::string_view whole_class = rest_;
     const bool is_negated = rest_.starts_with("[^");
@@ -168,16 +182,8 @@ class Translation {
     if (rest_.starts_with(']')) reject("[]");
     std::optional<char32_t> only;  // the character of a class that has no other one
     for (int items = 0; !rest_.starts_with(']'); ++items) {
-      const std::string_view from = rest_;
-      const auto first = class_item();
-      auto last = first;
-      if (first && rest_.starts_with('-') && !rest_.starts_with("-]")) {
-        take(1);
-        last = class_item();
-        if (!last) last = first;
-      }
-      if (first) add_range(*first, *last, from);
-      only = items == 0 && first == last && !is_negated ? first : std::nullopt;
+      const auto member = class_member();
+      only = items == 0 && !is_negated ? member : std::nullopt;
     }
     take(1);
     only ? literal(*only, whole_class) : forget_literal();
@@ -237,6 +243,7 @@ void find_literal(std::string_view text, std::string_view literal, std::vector<P
 
 // Replaces code points whose category differs between Oniguruma and PCRE2 by one that has Oniguruma's category in both.
 std::string_view as_pcre2_sees_it(std::string_view text, std::string& subject) {
+  if (is_ascii(text)) return text;
   subject.resize(text.size());
   char* out = subject.data();
   for (const char* at = text.data(); at != text.data() + text.size();) {
@@ -258,6 +265,14 @@ pcre2_match_context* match_context() {
   };
   thread_local Owner owner;
   return owner.context;
+}
+
+bool match(const pcre2_code* code, std::string_view text, std::size_t start, pcre2_match_data* data) {
+  const int found = pcre2_match(code, units(text), text.size(), start, PCRE2_NO_UTF_CHECK, data, match_context());
+  if (found == PCRE2_ERROR_NOMATCH) return false;
+  if (found >= 0) return true;
+  throw DataError("a pattern of the tokenizer cannot be matched in a text of ", text.size(),
+                  " bytes: ", message_of(found), "; split the text into shorter parts");
 }
 
 }  // namespace
@@ -292,17 +307,11 @@ void Pattern::find_all(std::string_view text, Scratch& scratch) const {
   scratch.matches.clear();
   if (code_ == nullptr) return find_literal(text, literal_, scratch.matches);
   if (text.empty()) return;
-  if (substitutes_ && !is_ascii(text)) text = as_pcre2_sees_it(text, scratch.subject);
+  if (substitutes_) text = as_pcre2_sees_it(text, scratch.subject);
   if (scratch.match == nullptr) scratch.match.reset(pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
   const std::size_t* span = pcre2_get_ovector_pointer(scratch.match.get());
   for (std::size_t start = 0; start < text.size() + (matches_empty_ ? 1 : 0);) {
-    const int found = pcre2_match(code_.get(), units(text), text.size(), start, PCRE2_NO_UTF_CHECK, scratch.match.get(),
-                                  match_context());
-    if (found == PCRE2_ERROR_NOMATCH) return;
-    if (found < 0) {
-      throw DataError("a pattern of the tokenizer cannot be matched in a text of ", text.size(),
-                      " bytes: ", message_of(found), "; split the text into shorter parts");
-    }
+    if (!match(code_.get(), text, start, scratch.match.get())) return;
     if (span[0] == span[1] && !scratch.matches.empty() && span[1] == scratch.matches.back().end) {
       start += start < text.size() ? character_bytes(text.substr(start)) : 1;  // `tokenizers` skips these
       continue;

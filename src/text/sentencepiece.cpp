@@ -72,24 +72,29 @@ void read_normalizer(std::string_view bytes, SentencePieceFile& file) {
   }
 }
 
+void check_piece(const SentencePieceFile::Piece& piece, std::string& repaired, const std::string& where) {
+  const auto& [text, score, type] = piece;
+  const bool has_type = type >= PieceType::kNormal && type <= PieceType::kByte;
+  if (text.empty() || !has_type || !std::isfinite(score) || repair_utf8(text, repaired) != text) {
+    throw DataError(where, ": the piece \"", printable(text), "\" is damaged");
+  }
+  const auto byte = byte_of_token(text);
+  const bool is_byte = type == PieceType::kByte;
+  if (byte.has_value() != is_byte || (is_byte && text != byte_token(*byte))) {
+    throw DataError(where, ": the piece \"", printable(text), "\" ",
+                    is_byte ? "is of type byte, but names none" : "names a byte, but is of another type");
+  }
+}
+
 void check_pieces(const SentencePieceFile& file, const std::string& where) {
   if (file.pieces.empty()) throw DataError(where, ": is not a SentencePiece model: it has no pieces");
   int unknown = 0;
   std::int64_t bytes = 0;
   std::string repaired;
-  for (const auto& [text, score, type] : file.pieces) {
-    unknown += type == PieceType::kUnknown ? 1 : 0;
-    const bool has_type = type >= PieceType::kNormal && type <= PieceType::kByte;
-    if (text.empty() || !has_type || !std::isfinite(score) || repair_utf8(text, repaired) != text) {
-      throw DataError(where, ": the piece \"", printable(text), "\" is damaged");
-    }
-    const auto byte = byte_of_token(text);
-    const bool is_byte = type == PieceType::kByte;
-    if (byte.has_value() != is_byte || (is_byte && text != byte_token(*byte))) {
-      throw DataError(where, ": the piece \"", printable(text), "\" ",
-                      is_byte ? "is of type byte, but names none" : "names a byte, but is of another type");
-    }
-    bytes += is_byte ? 1 : 0;
+  for (const auto& piece : file.pieces) {
+    check_piece(piece, repaired, where);
+    unknown += piece.type == PieceType::kUnknown ? 1 : 0;
+    bytes += piece.type == PieceType::kByte ? 1 : 0;
   }
   if (unknown != 1) throw DataError(where, ": has ", unknown, " unknown pieces, expected one");
   const int expected = file.has_byte_fallback ? 256 : 0;

@@ -125,6 +125,11 @@ class Unigram final : public SentencePieceModel {
     }
   }
 
+  // User-defined pieces are better than all others.
+  [[nodiscard]] float score_in_text(TokenId id, std::size_t bytes) const {
+    return type(id) == PieceType::kUserDefined ? static_cast<float>(0.1 * static_cast<double>(bytes - 1)) : score(id);
+  }
+
   void segment(std::string_view text, std::vector<PieceSpan>& spans) const override {
     thread_local std::vector<Best> best;
     best.assign(text.size() + 1, {});
@@ -147,10 +152,7 @@ class Unigram final : public SentencePieceModel {
         ++end;
         const TokenId id = ids_[static_cast<std::size_t>(node)];
         if (id == kNoToken || type(id) == PieceType::kUnused) continue;
-        // User-defined pieces are better than all others.
-        const auto user_score = static_cast<float>(0.1 * static_cast<double>(end - begin - 1));
-        const float added = type(id) == PieceType::kUserDefined ? user_score : score(id);
-        offer(end, begin, id, added + before);
+        offer(end, begin, id, score_in_text(id, end - begin) + before);
         has_character |= end - begin == character;
       }
       if (!has_character) offer(begin + character, begin, unknown(), unknown_score_ + before);
