@@ -23,7 +23,7 @@ MAY_INCLUDE = {
     "models": {"core", "nn"},
     "optim": {"core"},
     "data": {"core"},
-    "text": {"core"},
+    "text": {"core", "storage"},
     "profiler": {"core"},
     "profiler/cupti": {"core", "profiler"},
     "profiler/operators": {"core", "profiler"},
