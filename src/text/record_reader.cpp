@@ -62,7 +62,7 @@ void RecordReader::seek(std::uint64_t offset, std::uint64_t records) {
   offset_ = offset;
   records_ = records;
   buffer_.clear();
-  at_ = scanned_ = 0;
+  at_ = scanned_ = line_ = 0;
   ::lseek(file_.get(), static_cast<off_t>(offset), SEEK_SET);
 }
 
@@ -87,13 +87,12 @@ bool RecordReader::find_end(std::size_t& length, std::size_t& taken) {
     return false;
   }
   if (kind_ == RecordKind::kFile) return false;
-  for (std::size_t line = scanned_;;) {
-    const std::size_t end = rest.find('\n', line);
-    if (end == std::string_view::npos) return false;
+  for (std::size_t end = 0; (end = rest.find('\n', scanned_)) != std::string_view::npos; line_ = scanned_ = end + 1) {
     if (kind_ == RecordKind::kLine) return found(end, end + 1);
-    if (is_blank(rest.substr(line, end - line))) return found(line, end + 1);
-    scanned_ = line = end + 1;
+    if (is_blank(rest.substr(line_, end - line_))) return found(line_, end + 1);
   }
+  scanned_ = rest.size();
+  return false;
 }
 
 bool RecordReader::next(std::string& out) {
@@ -112,7 +111,7 @@ bool RecordReader::next(std::string& out) {
   at_ += taken;
   offset_ += taken;
   ++records_;
-  scanned_ = 0;
+  scanned_ = line_ = 0;
   csv_ = CsvScanner(kind_ == RecordKind::kTsvRow ? '\t' : ',');
   return true;
 }

@@ -67,7 +67,8 @@ class RecordReader {
   std::int64_t changed_ = 0;
   std::string buffer_;
   std::size_t at_ = 0;       // in the buffer, of the next record
-  std::size_t scanned_ = 0;  // bytes of it in which its end is not
+  std::size_t scanned_ = 0;  // bytes of it that have been looked at
+  std::size_t line_ = 0;     // in it, of its last line
   CsvScanner csv_;
 };
 

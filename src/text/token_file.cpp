@@ -130,7 +130,7 @@ void check_sequences(const TokenLayout& layout, const std::byte* sizes, const st
   }
 }
 
-// Megatron's index of a .bin file that is not of another kind; empty: there is none.
+// Megatron's index of a .bin file that is not of another kind; empty: it has no index.
 std::filesystem::path index_of(const std::filesystem::path& file) {
   if (file.extension() != ".bin") return {};
   std::filesystem::path index = file;

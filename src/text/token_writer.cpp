@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/failpoint.h"
 #include "storage/files.h"
 #include "text/token_file.h"
 
@@ -162,6 +163,7 @@ void TokenWriter::finish() {
   sync(part_, part_path_);
   if (::rename(part_path_.c_str(), path_.c_str()) != 0) storage::throw_storage_error(errno, "replace", path_);
   storage::sync_directory(path_.parent_path());
+  failpoint("tokenize-renamed");
   remove_leftovers(path_);
 }
 

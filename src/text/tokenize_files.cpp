@@ -1,5 +1,7 @@
 #include "text/tokenize_files.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -239,7 +241,10 @@ class Tokenizing {
       job.reader.seek(before.input_bytes, before.records);
     }
     encode_all(job, writer, result);
-    if (writer.progress().documents == 0) throw DataError(job.input.string(), ": has no text; leave it out");
+    if (writer.progress().documents == 0) {
+      TokenWriter::remove_leftovers(job.output);
+      throw DataError(job.input.string(), ": has no text; leave it out");
+    }
     failpoint("tokenize-finish");
     writer.finish();
     result.tokens = writer.progress().tokens;
