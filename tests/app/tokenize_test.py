@@ -172,7 +172,7 @@ class TokenizeTest(unittest.TestCase):
         files = [self.long_text(), self.write("b.txt", "short\n")]
         cli.must_run(*self.words(*files, out=self.folder / "whole"), "--documents", "line")
         for point, goes_on in (("tokenize-batch:1", False), ("tokenize-batch:2", True), ("tokenize-save:1", True), ("tokenize-save:2", True),
-                               ("tokenize-finish:1", True), ("tokenize-renamed:1", False), ("tokenize-finish:2", False)):
+                               ("tokenize-finish:1", True), ("tokenize-renamed:1", False), ("tokenize-finish:2", True)):
             with self.subTest(point=point):
                 self.out = self.folder / point
                 words = (*self.words(*files), "--documents", "line")
@@ -212,7 +212,7 @@ class TokenizeTest(unittest.TestCase):
         file = self.long_text()
 
         def limit():
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, resource.RLIM_INFINITY))
         done = cli.run(*self.words(file), "--documents", "line", preexec_fn=limit)
         self.assert_refused(done, 8, "cannot write", "a.tokens.part", "ulimit -f")
         self.assertIn("going on with", cli.must_run(*self.words(file), "--documents", "line").stderr)

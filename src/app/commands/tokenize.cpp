@@ -172,10 +172,10 @@ void add_tokenize(CLI::App& app) {
   command
       ->add_option("--documents", arguments->documents,
                    "Documents of a plain text: the file, each line that is not blank, or what blank lines separate")
-      ->type_name("file|line|blank")
       ->check(CLI::IsMember({"file", "line", "blank"}))
       ->capture_default_str();
   command->add_option("--column", arguments->options.column, "Column of a table or JSON line that holds the text")
+      ->type_name("NAME")
       ->check(not_empty)
       ->capture_default_str();
   command
