@@ -18,6 +18,7 @@ import unittest
 
 import numpy as np
 
+import long_tests
 import sluice_cli as cli
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "text"))
@@ -171,8 +172,9 @@ class TokenizeTest(unittest.TestCase):
     def test_killed_at_any_point_it_goes_on_to_the_same_bytes(self):
         files = [self.long_text(), self.write("b.txt", "short\n")]
         cli.must_run(*self.words(*files, out=self.folder / "whole"), "--documents", "line")
-        for point, goes_on in (("tokenize-batch:1", False), ("tokenize-batch:2", True), ("tokenize-save:1", True), ("tokenize-save:2", True),
-                               ("tokenize-finish:1", True), ("tokenize-renamed:1", False), ("tokenize-finish:2", True)):
+        few = (("tokenize-batch:2", True), ("tokenize-renamed:1", False), ("tokenize-finish:2", True))
+        more = (("tokenize-batch:1", False), ("tokenize-save:1", True), ("tokenize-save:2", True), ("tokenize-finish:1", True))
+        for point, goes_on in long_tests.some(few, few + more, "two starts each"):
             with self.subTest(point=point):
                 self.out = self.folder / point
                 words = (*self.words(*files), "--documents", "line")
@@ -197,7 +199,8 @@ class TokenizeTest(unittest.TestCase):
     def test_other_options_or_text_do_not_replace_a_token_file(self):
         file = self.write("a.txt", "hello\n")
         cli.must_run(*self.words(file))
-        for words in ((*self.words(file), "--end-token", "none"), self.words(file, tokenizer=self.bert)):
+        for words in long_tests.some((self.words(file, tokenizer=self.bert),),
+                                     ((*self.words(file), "--end-token", "none"), self.words(file, tokenizer=self.bert)), "one start each"):
             self.assert_refused(cli.run(*words), 2, "a.tokens was made from another text, or with another tokenizer", "another --out")
         (self.out / "a.tokens").write_bytes((self.out / "a.tokens").read_bytes()[:-1])
         self.assert_refused(cli.run(*self.words(file)), 2, "a.tokens: is cut short", "remove it")
@@ -232,14 +235,14 @@ class TokenizeTest(unittest.TestCase):
         table = self.write("b.csv", "id,body\n1,x\n")
         plain = self.write("a.txt", "x\n")
         (self.folder / "other").mkdir()
-        for files, code, part in (
-                ([self.write("empty.txt", "")], 3, "empty.txt: is empty; leave it out"),
-                ([self.write("blank.csv", "text\n\n")], 3, "blank.csv: has no text; leave it out"),
-                ([self.folder / "fifo"], 3, "fifo: is not a regular file"),
+        few = (([self.write("empty.txt", "")], 3, "empty.txt: is empty; leave it out"),
+               ([self.folder / "fifo"], 3, "fifo: is not a regular file"),
+               ([table], 3, 'b.csv: has no column "text", but "id", "body"; choose one with --column'),
+               ([plain, self.write("other/a.md", "y")], 2, "would both become"))
+        more = (([self.write("blank.csv", "text\n\n")], 3, "blank.csv: has no text; leave it out"),
                 ([self.folder / "missing.txt"], 3, "missing.txt: cannot be read: No such file"),
-                ([table], 3, 'b.csv: has no column "text", but "id", "body"; choose one with --column'),
-                ([self.write("c.jsonl", '{"text": "a"}\n{"text"\n')], 3, "c.jsonl: line 2 is not a JSON object"),
-                ([plain, self.write("other/a.md", "y")], 2, "would both become")):
+                ([self.write("c.jsonl", '{"text": "a"}\n{"text"\n')], 3, "c.jsonl: line 2 is not a JSON object"))
+        for files, code, part in long_tests.some(few, few + more, "one start each"):
             self.assert_refused(cli.run(*self.words(*files)), code, part)
         self.assert_refused(cli.run("tokenize", plain, "--tokenizer", self.folder / "no.json", "--out", self.out), 3, "no.json: cannot be read")
         self.assert_refused(cli.run("tokenize", plain, "--tokenizer", plain), 2, "needs --out DIR")

@@ -2,7 +2,7 @@
 
     compare_with_tokenizers.py --program tokenize_main [unittest arguments]
 
-In CI 4,000 random texts for BERT and 1,000 for the others, as NAME_long 1,000,000 for each. Exit code 77: a package is
+In CI 2,000 random texts for BERT and 600 for the others, as NAME_long 1,000,000 for each. Exit code 77: a package is
 missing.
 """
 
@@ -188,7 +188,7 @@ class EqualToTokenizers(unittest.TestCase):
                     self.assertEqual(answer, windows, f"{name}: {request!r}")
 
     def compare_all(self, tokenizer, seed):
-        count = 1_000_000 if long_tests.RUN else 4_000 if seed == 1 else 1_000
+        count = 1_000_000 if long_tests.RUN else 2_000 if seed == 1 else 600
         real = real_texts()[::1 if long_tests.RUN else 24]
         for first in range(0, count, 20_000):
             self.compare(tokenizer, random_texts(min(20_000, count - first), [seed, first]), options=["--decode"])
@@ -231,7 +231,7 @@ class EqualToTokenizers(unittest.TestCase):
         self.compare_all(llama2(), 6)
 
     def test_components(self):
-        texts = random_texts(20_000 if long_tests.RUN else 100, 8)
+        texts = random_texts(20_000 if long_tests.RUN else 60, 8)
         texts += ["a🫨b", "a\u180eb", "\u2427", "a\u2427b", "axbb", "XyZ x", "K ſ"]
         tokenizer = trained_bpe(None, pre_tokenizers.WhitespaceSplit(), ["<unk>", "[MASK]"], 600, unk_token="<unk>",
                                 end_of_word_suffix="</w>")  # so that ids show where words end
