@@ -7,8 +7,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/check.h"
-#include "nn/kernel_data.h"
 #include "nn/bfloat16.h"
+#include "nn/kernel_data.h"
 #include "nn/own_operator.h"
 #include "nn/parallel.h"
 
