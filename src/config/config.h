@@ -77,6 +77,17 @@ struct DataConfig {
   double validation = 0;               // fraction of the training set; 0 = use the test set
   std::string broken = "fatal";
   std::int64_t views = 0;  // views per sample; 0 = a new view each epoch
+  std::string tokenizer;   // from here on: for text
+  std::string test_path;
+  std::string text_column = "text";
+  std::string pair_column;
+  std::string label_column = "label";
+  int max_length = 0;  // tokens; 0 = positions of the model
+  int stride = 128;
+  std::string pad = "longest";
+  bool by_length = false;
+  std::string pack = "off";
+  double mask_share = 0.15;
 
   bool operator==(const DataConfig&) const = default;
 

@@ -29,6 +29,7 @@ inline Keys joined(std::initializer_list<Keys (*)()> tables) {
 }
 
 [[nodiscard]] Keys ps_keys();
+[[nodiscard]] Keys text_keys();
 [[nodiscard]] Keys train_keys();
 
 }  // namespace sluice::config::internal

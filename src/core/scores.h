@@ -35,10 +35,20 @@ struct Score {
   std::function<double(const ScoreSums&)> of;
   bool is_percent = true;
   bool higher_is_better = true;
-  bool needs_sums = true;  // false: it follows from the loss
+  std::size_t needs = 1;  // so many sums; 0: it follows from the loss. Evaluations may have more sums than steps
+
+  [[nodiscard]] bool is_known(const ScoreSums& all) const { return all.sums.size() >= needs; }
 };
 
 // A task's. The first one that needs sums is the main score.
 using Scores = std::vector<Score>;
+
+// Null if none is known.
+[[nodiscard]] inline const Score* main_score(const Scores& scores, const ScoreSums& sums) {
+  for (const Score& score : scores) {
+    if (score.needs > 0 && score.is_known(sums)) return &score;
+  }
+  return nullptr;
+}
 
 }  // namespace sluice

@@ -54,29 +54,24 @@ std::string score_text(const Score& score, const ScoreSums& sums, const char* of
   return concat(", ", of, score.title, " ", fixed(score.of(sums), 2), score.is_percent ? " %" : "");
 }
 
-const Score* main_score(const RunFacts& facts, const ScoreSums& sums) {
-  const auto found = std::ranges::find(facts.scores, true, &Score::needs_sums);
-  return found == facts.scores.end() || sums.sums.empty() ? nullptr : &*found;
-}
-
 // With the scores that follow from the loss.
 std::string loss_text(const ScoreSums& sums, const RunFacts& facts) {
   std::string text = concat("loss ", fixed(sums.loss(), 4));
   for (const Score& score : facts.scores) {
-    if (!score.needs_sums) text += score_text(score, sums);
+    if (score.needs == 0) text += score_text(score, sums);
   }
   return text;
 }
 
 std::string main_score_text(const ScoreSums& sums, const RunFacts& facts, const char* of = "") {
-  const Score* const score = main_score(facts, sums);
+  const Score* const score = main_score(facts.scores, sums);
   return score != nullptr ? score_text(*score, sums, of) : "";
 }
 
 std::string validation_text(const EvalRecord& record, const RunFacts& facts) {
   std::string text = concat("validation ", loss_text(record.scores, facts));
   for (const Score& score : facts.scores) {
-    if (score.needs_sums && !record.scores.sums.empty()) text += score_text(score, record.scores);
+    if (score.needs > 0 && score.is_known(record.scores)) text += score_text(score, record.scores);
   }
   return text + (record.averaged ? main_score_text(*record.averaged, facts, "averaged weights ") : "");
 }

@@ -61,7 +61,7 @@ CsvColumns with_scores(std::span<const char* const> names, const Scores& scores)
     if (name != kScores && !is_averaged) columns.emplace_back(name);
     if (name != kScores && !is_averaged) continue;
     for (const Score& score : scores) {
-      if (score.needs_sums) columns.push_back((is_averaged ? "ema_" : "") + score.name);
+      if (score.needs > 0) columns.push_back((is_averaged ? "ema_" : "") + score.name);
     }
   }
   return columns;

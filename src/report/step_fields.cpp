@@ -60,16 +60,16 @@ void add_syncs(ordered_json& fields, Nanoseconds duration, const RunFacts& facts
 
 void add_counted(ordered_json& fields, const std::optional<ScoreSums>& sums, const RunFacts& facts,
                  const std::string& prefix = {}) {
-  if (!sums || sums->sums.empty()) return;
+  if (!sums) return;
   for (const Score& score : facts.scores) {
-    if (score.needs_sums) fields[prefix + score.name] = score.of(*sums);
+    if (score.needs > 0 && score.is_known(*sums)) fields[prefix + score.name] = score.of(*sums);
   }
 }
 
 void add_scores(ordered_json& fields, const ScoreSums& sums, const RunFacts& facts) {
   fields["loss"] = sums.loss();
   for (const Score& score : facts.scores) {
-    if (!score.needs_sums || !sums.sums.empty()) fields[score.name] = score.of(sums);
+    if (score.is_known(sums)) fields[score.name] = score.of(sums);
   }
 }
 

@@ -84,8 +84,7 @@ void TensorBoardSink::eval(const EvalRecord& record, const ordered_json&, bool) 
   const auto scalars_of = [&](const ScoreSums& sums, const char* what) {
     events_.scalar(record.step, concat("Loss/", what), sums.loss());
     for (const Score& score : scores_) {
-      if (!score.needs_sums || !sums.sums.empty())
-        events_.scalar(record.step, concat(score.tag, "/", what), score.of(sums));
+      if (score.is_known(sums)) events_.scalar(record.step, concat(score.tag, "/", what), score.of(sums));
     }
   };
   scalars_of(record.scores, "val");

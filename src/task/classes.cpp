@@ -67,7 +67,11 @@ at::Tensor count_on_gpu(const at::Tensor& rows, const at::Tensor& targets) {
 }
 
 Score share_of_targets(const char* name, const char* title, const char* tag, std::size_t sum) {
-  return {.name = name, .title = title, .tag = tag, .of = [sum](const ScoreSums& all) { return all.percent(sum); }};
+  return {.name = name,
+          .title = title,
+          .tag = tag,
+          .of = [sum](const ScoreSums& all) { return all.percent(sum); },
+          .needs = sum + 1};
 }
 
 Score perplexity() {
@@ -77,7 +81,7 @@ Score perplexity() {
           .of = [](const ScoreSums& all) { return std::exp(all.loss()); },
           .is_percent = false,
           .higher_is_better = false,
-          .needs_sums = false};
+          .needs = 0};
 }
 
 class Classes final : public Task {

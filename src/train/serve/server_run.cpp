@@ -85,11 +85,6 @@ nlohmann::ordered_json fields_of_push(const ps::PushDone& push, std::int64_t ver
 
 constexpr const char* kTop1 = "top1";  // "accuracy" in the formats of these projects
 
-const Score& main_score(const Setup& setup) {
-  const Scores& scores = setup.task->scores();
-  return *std::ranges::find(scores, true, &Score::needs_sums);
-}
-
 // Line in the format of the anytime project's master; empty unless the policy is "amb" or "fmb".
 std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, const StepStats& stats, double seconds) {
   const std::string& policy = setup.config.ps.policy;
@@ -97,10 +92,10 @@ std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, co
   if ((policy != "amb" && policy != "fmb") || done.update.version % every != 0) return {};
   std::string line =
       concat("step = ", done.update.version, ", loss = ", fixed(stats.loss, 4), ", learning_rate = ", done.lr);
-  if (stats.scores && stats.scores->targets > 0 && !stats.scores->sums.empty()) {
-    const Score& main = main_score(setup);
-    line += main.name == kTop1 ? concat(", accuracy = ", fixed(main.of(*stats.scores) / 100, 4))
-                               : concat(", ", main.name, " = ", fixed(main.of(*stats.scores), 4));
+  const Score* const main = stats.scores ? main_score(setup.task->scores(), *stats.scores) : nullptr;
+  if (main != nullptr && stats.targets > 0) {
+    line += main->name == kTop1 ? concat(", accuracy = ", fixed(main->of(*stats.scores) / 100, 4))
+                                : concat(", ", main->name, " = ", fixed(main->of(*stats.scores), 4));
   }
   return line + concat(" (", fixed(seconds, 3), " sec)");
 }
@@ -111,12 +106,12 @@ std::string describe_round(const Setup& setup, const ps::PushDone& push, std::in
   const ScoreSums sums{.loss_sum = push.scores.loss_sum,
                        .targets = std::max<std::int64_t>(push.record.targets, 1),
                        .sums = push.scores.sums};
-  const Score& main = main_score(setup);
+  const Score* const main = main_score(setup.task->scores(), sums);
   return concat("Epoch ", epoch + 1, " BS ", share_of(setup, worker).batch, " LR ", own_rate(setup, push), ": worker ",
                 worker, ", push ", push.record.sequence, ", train loss ", fixed(sums.loss(), 4),
-                sums.sums.empty() ? ""
-                                  : concat(", ", main.name == kTop1 ? "accuracy" : main.name, " ",
-                                           fixed(main.of(sums), 2), main.is_percent ? " %" : ""));
+                main == nullptr ? ""
+                                : concat(", ", main->name == kTop1 ? "accuracy" : main->name, " ",
+                                         fixed(main->of(sums), 2), main->is_percent ? " %" : ""));
 }
 
 }  // namespace

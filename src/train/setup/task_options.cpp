@@ -17,7 +17,8 @@ task::TaskPtr task_of(const config::Config& config) {
 
 void settle_best_by(config::Config& config, const Scores& scores) {
   std::string& best_by = config.train.best_by;
-  if (best_by == "auto") best_by = std::ranges::find(scores, true, &Score::needs_sums)->name;
+  if (best_by == "auto")
+    best_by = std::ranges::find_if(scores, [](const Score& score) { return score.needs > 0; })->name;
   std::vector<std::string> known{"loss"};
   for (const Score& score : scores) known.push_back(score.name);
   if (std::ranges::find(known, best_by) != known.end()) return;
