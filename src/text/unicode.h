@@ -24,7 +24,7 @@ class PointTable {
  public:
   // Calls value_of(point) in the order of code points, but not for those that no version of Unicode assigns.
   template <typename ValueOf>
-  explicit PointTable(ValueOf&& value_of) {
+  explicit PointTable(const ValueOf& value_of) {
     std::map<std::vector<Value>, std::uint16_t> known;
     std::vector<Value> page(kPageSize);
     for (char32_t first = 0; first < 0x110000; first += kPageSize) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,8 +16,6 @@ class WordCache {
   static constexpr std::size_t kMostWords = 1 << 14;
   static constexpr std::size_t kLongestWord = 64;
 
-  WordCache() : slots_(2 * kMostWords) {}
-
   // Valid until the next call.
   std::span<const WordToken> tokens_of(std::string_view word, const Model& model) {
     if (word.size() > kLongestWord) {
@@ -26,50 +23,27 @@ class WordCache {
       model.tokenize(word, long_word_);
       return long_word_;
     }
-    const std::uint64_t hash = TokenMap::hash_of(word);
-    std::size_t i = hash % slots_.size();
-    for (; slots_[i].is_used; i = (i + 1) % slots_.size()) {
-      const Slot& slot = slots_[i];
-      if (slot.hash == static_cast<std::uint32_t>(hash >> 32) && slot.size == word.size() &&
-          word == std::string_view(words_).substr(slot.offset, slot.size)) {
-        return std::span(tokens_).subspan(slot.first, slot.count);
-      }
+    const TokenId known = words_.find(word);
+    if (known != kNoToken) {
+      const auto [first, count] = places_[static_cast<std::size_t>(known)];
+      return std::span(tokens_).subspan(first, count);
     }
-    if (++count_ > kMostWords) {
-      clear();
-      return tokens_of(word, model);
-    }
+    if (words_.size() == kMostWords) *this = {};
     const std::size_t first = tokens_.size();
     model.tokenize(word, tokens_);
-    slots_[i] = {.hash = static_cast<std::uint32_t>(hash >> 32),
-                 .offset = static_cast<std::uint32_t>(words_.size()),
-                 .first = static_cast<std::uint32_t>(first),
-                 .count = static_cast<std::uint16_t>(tokens_.size() - first),
-                 .size = static_cast<std::uint8_t>(word.size()),
-                 .is_used = true};
-    words_.append(word);
+    words_.add(word, static_cast<TokenId>(places_.size()));
+    places_.push_back({static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(tokens_.size() - first)});
     return std::span(tokens_).subspan(first);
   }
 
  private:
-  struct Slot {
-    std::uint32_t hash, offset, first;
-    std::uint16_t count;
-    std::uint8_t size;
-    bool is_used;
+  struct Place {
+    std::uint32_t first, count;
   };
 
-  void clear() {
-    slots_.assign(slots_.size(), Slot{});
-    words_.clear();
-    tokens_.clear();
-    count_ = 0;
-  }
-
-  std::vector<Slot> slots_;
-  std::string words_;
+  TokenMap words_{kMostWords};  // to their index
+  std::vector<Place> places_;   // [word], in tokens_
   std::vector<WordToken> tokens_, long_word_;
-  std::size_t count_ = 0;
 };
 
 }  // namespace sluice::text

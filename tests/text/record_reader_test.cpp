@@ -51,10 +51,10 @@ std::vector<std::string> texts_of(const std::filesystem::path& file, DocumentRul
 class Records : public testing::Test {
  protected:
   std::filesystem::path file(std::string_view name, std::string_view text) {
-    spill(folder / name, text);
-    return folder / name;
+    spill(folder_ / name, text);
+    return folder_ / name;
   }
-  TempDir folder;
+  TempDir folder_;
 };
 
 TEST_F(Records, Lines) {
@@ -84,7 +84,7 @@ TEST_F(Records, BlocksDoNotShow) {
   std::string text;
   std::vector<std::string> lines;
   for (int i = 0; i < 30; ++i) {
-    lines.push_back(std::string(static_cast<std::size_t>(i) * 9973, static_cast<char>('a' + i % 26)));
+    lines.emplace_back(static_cast<std::size_t>(i) * 9973, static_cast<char>('a' + i % 26));
     text += lines.back() + "\n";
   }
   EXPECT_EQ(records_of(file("a", text), RecordKind::kLine), lines);
@@ -132,12 +132,12 @@ TEST_F(Records, WhatIsTooLongIsRefusedBeforeItIsRead) {
 }
 
 TEST_F(Records, OnlyRegularFiles) {
-  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
-  for (const auto& path : {folder / "fifo", folder.path()}) {
+  ASSERT_EQ(::mkfifo((folder_ / "fifo").c_str(), 0600), 0);
+  for (const auto& path : {folder_ / "fifo", folder_.path()}) {
     EXPECT_THAT(test::error_of<DataError>([&] { return RecordReader(path, RecordKind::kLine).bytes(); }),
                 HasSubstr("is not a regular file"));
   }
-  EXPECT_THAT(test::error_of<DataError>([&] { return RecordReader(folder / "none", RecordKind::kLine).bytes(); }),
+  EXPECT_THAT(test::error_of<DataError>([&] { return RecordReader(folder_ / "none", RecordKind::kLine).bytes(); }),
               HasSubstr("No such file"));
 }
 
