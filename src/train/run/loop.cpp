@@ -305,12 +305,15 @@ std::optional<report::EvalRecord> Loop::evaluate() {
 std::optional<ScoreSums> Loop::evaluate_all(bool of_average) {
   ScoreSums sums;
   const auto eval_data = parts_.open_eval_data();
+  const std::unique_ptr<Judge> judge = parts_.make_judge();
   while (const auto batch = eval_data->next()) {
+    at::Tensor outputs;
     const engine::EvalStats stats = [&] {
       const Away away(*this, of_average ? Away::What::kChanges : Away::What::kStays);
       engine::TrainStep& step = parts_.engine.step();
-      return step.evaluate(as_micro_batch(*batch, step.task()), StopSignal::requested());
+      return step.evaluate(as_micro_batch(*batch, step.task()), StopSignal::requested(), judge ? &outputs : nullptr);
     }();
+    if (judge && outputs.defined()) judge->add(batch->sample_ids, outputs);
     report_outside_of_steps();  // makes room for the next batch's spans
     stop_is_agreed_ = stats.stop;
     if (stop_is_agreed_) return std::nullopt;

@@ -19,6 +19,7 @@
 #include "train/plan/plan_changes.h"
 #include "train/run/feature_reuse.h"
 #include "train/run/records.h"
+#include "train/setup/judge.h"
 #include "train/trace/step_source.h"
 
 namespace sluice::train {
@@ -62,6 +63,7 @@ struct LoopParts {
   engine::Engine& engine;
   StepSource& steps;
   std::function<std::unique_ptr<data::Loader>()> open_eval_data;
+  std::function<std::unique_ptr<Judge>()> make_judge;  // of an evaluation; it may give null
   PlanSource plans;
   Records& records;
   std::shared_ptr<const FeatureReuse> features = nullptr;  // null: outputs of frozen layers are not kept
