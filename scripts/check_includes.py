@@ -24,6 +24,7 @@ MAY_INCLUDE = {
     "task": {"core", "nn"},
     "optim": {"core"},
     "data": {"core"},
+    "text": {"core", "storage"},
     "profiler": {"core"},
     "profiler/cupti": {"core", "profiler"},
     "profiler/operators": {"core", "profiler"},
@@ -58,7 +59,7 @@ ROOMS = set(MAY_INCLUDE)
 OPEN = {"app": ROOMS, "tests": ROOMS | {"app"}, "bench": ROOMS | {"app"}}
 MAY_INCLUDE |= OPEN
 
-TORCH_FREE = {"core", "config", "pipeline/schedule", "profiler", "freeze", "ps/policy", "tune"}
+TORCH_FREE = {"core", "config", "pipeline/schedule", "profiler", "freeze", "ps/policy", "text", "tune"}
 CUDA_ALLOWED = {"device", "comm", "profiler"}
 KERNELS, KERNEL_SUFFIXES = "src/nn/cuda/", {".cu", ".cuh"}  # the one folder of what nvcc compiles
 

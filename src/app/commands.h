@@ -7,6 +7,7 @@
 
 namespace sluice::app {
 
+void add_tokenize(CLI::App& app);
 void add_train(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_make_keys(CLI::App& app);

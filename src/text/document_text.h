@@ -1,0 +1,41 @@
+// document_text: the text of a record: a line or paragraph itself, a string of a JSON object, or a column of CSV.
+// Threads: any. Errors: DataError for a record that is damaged or lacks the column, which names file and line.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/record_reader.h"
+
+namespace sluice::text {
+
+enum class DocumentRule {
+  kFile,
+  kLine,
+  kBlank
+};  // a document of plain text: a file, a line, what blank lines separate
+
+// How the text of a file is found. By its name: .jsonl and .ndjson, .csv, .tsv; all others are plain text.
+class DocumentText {
+ public:
+  DocumentText(const std::filesystem::path& file, DocumentRule rule, std::string column);
+
+  [[nodiscard]] RecordKind kind() const { return kind_; }
+  [[nodiscard]] bool has_head() const { return kind_ == RecordKind::kCsvRow || kind_ == RecordKind::kTsvRow; }
+  // Finds the column in the first row of CSV.
+  void read_head(std::string_view row);
+
+  // The text of a record, or a part of `record`. Empty: none.
+  [[nodiscard]] std::string_view text_of(std::string_view record, std::uint64_t number, std::string& scratch) const;
+
+ private:
+  std::filesystem::path path_;
+  RecordKind kind_;
+  bool is_json_;
+  std::string column_;
+  std::size_t index_ = 0;  // of the column
+};
+
+}  // namespace sluice::text

@@ -1,0 +1,7 @@
+#include "fuzz_reader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  using namespace sluice::text;
+  fuzz_reader(bytes, size, [](const std::string& content) { return parse_sentencepiece(content, "fuzz"); });
+  return 0;
+}
