@@ -34,13 +34,13 @@ EntityCounts compare_entities(std::span<const EntityLabel> found, std::span<cons
   EntityCounts counts;
   bool is_same = false;  // the entities that are open began together
   for (std::size_t i = 0; i <= found.size(); ++i) {
-    const bool found_ends = ends_before(found, i), wanted_ends = ends_before(wanted, i);
-    if (found_ends && wanted_ends && is_same) ++counts.right;
-    if (found_ends || wanted_ends) is_same = false;
-    const bool found_begins = begins_at(found, i), wanted_begins = begins_at(wanted, i);
-    counts.found += found_begins ? 1 : 0;
-    counts.wanted += wanted_begins ? 1 : 0;
-    if (found_begins || wanted_begins) is_same = found_begins && wanted_begins && found[i].name == wanted[i].name;
+    const int ends = (ends_before(found, i) ? 1 : 0) + (ends_before(wanted, i) ? 1 : 0);
+    if (ends == 2 && is_same) ++counts.right;
+    const int found_begins = begins_at(found, i) ? 1 : 0, wanted_begins = begins_at(wanted, i) ? 1 : 0;
+    counts.found += found_begins;
+    counts.wanted += wanted_begins;
+    const int begins = found_begins + wanted_begins;
+    if (ends + begins > 0) is_same = begins == 2 && found[i].name == wanted[i].name;
   }
   return counts;
 }

@@ -128,7 +128,7 @@ class TokenLabels final : public ClassesOfText {
   TokenLabels(Scores scores, std::vector<EntityLabel> labels)
       : ClassesOfText(std::move(scores), 4, /*label_smoothing=*/0), labels_(std::move(labels)) {}
 
-  // [2, n, T]: the first label with the largest logit (the number of labels if there is none, because of NaN), and the
+  // [2, n, T]: the first label with the largest logit (the number of labels if one is NaN), and the
   // targets.
   [[nodiscard]] at::Tensor count(const Tensors& outputs, const Tensors& targets) const override {
     const at::Tensor& logits = outputs[0];

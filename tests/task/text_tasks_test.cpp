@@ -162,12 +162,9 @@ Found entities_by_seqeval(const std::vector<std::vector<std::string>>& rows) {
     for (int i = 0; i < static_cast<int>(labels.size()); ++i) {
       const char tag = labels[i][0];
       const std::string type = labels[i].substr(labels[i].find('-') + 1);
-      bool ends = (last_tag == 'B' || last_tag == 'I') && (tag == 'B' || tag == 'O');
-      ends = ends || (last_tag != 'O' && last_type != type);
-      if (ends) found.emplace(last_type, row, begin, i - 1);
-      bool begins = tag == 'B' || (last_tag == 'O' && tag == 'I');
-      begins = begins || (tag != 'O' && last_type != type);
-      if (begins) begin = i;
+      const bool is_other = last_type != type;
+      if (last_tag != 'O' && (tag == 'B' || tag == 'O' || is_other)) found.emplace(last_type, row, begin, i - 1);
+      if (tag == 'B' || (tag == 'I' && (last_tag == 'O' || is_other))) begin = i;
       last_tag = tag, last_type = type;
     }
   }
