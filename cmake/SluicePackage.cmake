@@ -15,7 +15,7 @@ set_target_properties(sluice_all PROPERTIES EXPORT_NAME sluice)
 install(TARGETS sluice_all EXPORT SluiceTargets)
 
 install(TARGETS sluice RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-foreach(room core nn data)
+foreach(room core nn data text)
   install(DIRECTORY src/${room} DESTINATION ${SLUICE_HEADER_DIR} FILES_MATCHING PATTERN "*.h")
 endforeach()
 install(DIRECTORY models DESTINATION ${SLUICE_HEADER_DIR} FILES_MATCHING PATTERN "*.h")

@@ -23,7 +23,7 @@ MAY_INCLUDE = {
     "models": {"core", "nn"},
     "task": {"core", "nn"},
     "optim": {"core"},
-    "data": {"core"},
+    "data": {"core", "text"},
     "text": {"core", "storage"},
     "profiler": {"core"},
     "profiler/cupti": {"core", "profiler"},

@@ -1,6 +1,7 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "core/check.h"
@@ -10,11 +11,14 @@
 #include "data/cifar.h"
 #include "data/idx_dataset.h"
 #include "data/image_folder.h"
+#include "data/labelled_text.h"
 #include "data/npy_dataset.h"
 #include "data/shapes.h"
+#include "data/squad_dataset.h"
 #include "data/subset.h"
 #include "data/tar_dataset.h"
 #include "data/text.h"
+#include "data/token_dataset.h"
 
 namespace sluice::data {
 namespace {
@@ -47,7 +51,19 @@ std::unique_ptr<Dataset> open_shapes(const DatasetOptions& options, Split split)
 }
 
 std::unique_ptr<Dataset> open_text_file(const DatasetOptions& options, Split split) {
+  if (!options.text.tokenizer.empty()) return open_tokenized_text("text", options.path, options.text, split);
   return open_text(options.path, options.context, split);
+}
+
+auto opening_table(const char* name) {
+  return [name](const DatasetOptions& options, Split split) {
+    return options.text.label_kind == LabelKind::kNone ? open_tokenized_text(name, options.path, options.text, split)
+                                                       : open_labelled_text(name, options.path, options.text, split);
+  };
+}
+
+auto opening_texts(std::unique_ptr<Dataset> (*open)(const std::filesystem::path&, const TextOptions&, Split)) {
+  return [open](const DatasetOptions& options, Split split) { return open(options.path, options.text, split); };
 }
 
 std::unique_ptr<Dataset> open_toy(const DatasetOptions& options, Split split) {
@@ -97,10 +113,30 @@ std::vector<DatasetEntry>& entries() {
         .files = {}},
        open_shapes},
       {{.name = "text",
-        .what = "the bytes of one file (data.path), 256 tokens; its last tenth for testing",
+        .what = "one file (data.path), its last tenth for testing; 256 tokens, its bytes, without data.tokenizer",
         .default_path = {},
         .files = {}},
        open_text_file},
+      {{.name = "squad",
+        .what = "questions on texts in SQuAD's JSON, versions 1.1 and 2.0",
+        .default_path = {},
+        .files = {"train.json or train-v*.json", "dev.json or dev-v*.json"}},
+       opening_texts(open_squad)},
+      {{.name = "jsonl",
+        .what = "texts or pairs of texts, with labels or without, as JSON objects",
+        .default_path = {},
+        .files = {"train.jsonl", "test.jsonl"}},
+       opening_table("jsonl")},
+      {{.name = "csv",
+        .what = "texts or pairs of texts, with labels or without, as CSV or TSV with a row of names",
+        .default_path = {},
+        .files = {"train.csv or train.tsv", "test.csv or test.tsv"}},
+       opening_table("csv")},
+      {{.name = "tokens",
+        .what = "token files of `sluice tokenize`, nanoGPT, llm.c or Megatron",
+        .default_path = {},
+        .files = {"*train*.tokens or *train*.bin", "*val*.tokens or *val*.bin"}},
+       opening_texts(open_tokens)},
       {{.name = "toy",
         .what = "drawn from a seed: sequences of 64 tokens from a Markov chain; needs no files",
         .default_path = {},
@@ -118,6 +154,48 @@ std::vector<DatasetEntry>& entries() {
 }
 
 }  // namespace
+
+void rethrow_with_sample(const DatasetInfo& info, std::int64_t index) {
+  const auto where = concat("sample ", index, " of ", info.name, " (", name_of(info.split), ")");
+  try {
+    throw;
+  } catch (const Error& error) {
+    throw error.with_context(where);
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemoryError(where, ": no memory left to read it; use fewer data.workers or smaller batches");
+  } catch (const std::exception& error) {
+    throw DataError(where, ": ", error.what());
+  }
+}
+
+void Dataset::read(std::int64_t, std::span<std::uint8_t>) const {
+  check(false, concat("data set ", info().name, " with samples of bytes"));
+}
+
+Fields Dataset::read_fields(std::span<const std::int64_t> ids) const {
+  const std::int64_t context = info().context;
+  const auto count = static_cast<std::int64_t>(ids.size());
+  const at::Tensor inputs = uninitialized({count, context}, at::kLong),
+                   targets = uninitialized({count, context}, at::kLong);
+  std::vector<std::uint8_t> tokens(static_cast<std::size_t>(context) + 1);
+  auto* input = inputs.mutable_data_ptr<std::int64_t>();
+  auto* target = targets.mutable_data_ptr<std::int64_t>();
+  for (const std::int64_t id : ids) {
+    try {
+      read(id, tokens);
+    } catch (...) {
+      rethrow_with_sample(info(), id);
+    }
+    input = std::copy(tokens.begin(), tokens.end() - 1, input);
+    target = std::copy(tokens.begin() + 1, tokens.end(), target);
+  }
+  return {{kInputs, inputs}, {kTargets, targets}};
+}
+
+const FieldInfo* DatasetInfo::field(std::string_view wanted) const {
+  const auto found = std::ranges::find(fields, wanted, &FieldInfo::name);
+  return found == fields.end() ? nullptr : &*found;
+}
 
 std::int64_t Dataset::target(std::int64_t) const {
   check(false, concat("data set ", info().name, " with targets besides its samples"));

@@ -1,5 +1,5 @@
-// dataset: labelled images or token sequences by index, as bytes, and the data-set names of the configuration. Threads:
-// reads are const, any number at once. Errors: DataError for files; ConfigError for names and options.
+// dataset: labelled images or token sequences by index, and the data-set names of the configuration. Threads: reads are
+// const, any number at once. Errors: DataError for files; ConfigError for names and options.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "core/sample_kind.h"
+#include "data/fields.h"
+#include "data/text_options.h"
 
 namespace sluice::data {
 
@@ -24,20 +26,26 @@ struct DatasetInfo {
   std::int64_t channels = 0;  // channels, height, width: for images
   std::int64_t height = 0;
   std::int64_t width = 0;
-  std::int64_t classes = 0;  // for tokens: size of the vocabulary, at most 256
+  std::int64_t classes = 0;  // for tokens: size of the vocabulary
   std::vector<double> mean;  // [channels], of pixel / 255 over the training split
   std::vector<double> stddev;
   SampleKind kind = SampleKind::kImage;
-  std::int64_t context = 0;  // tokens of an input; targets are as many, shifted by one position
+  std::int64_t context = 0;                   // tokens of an input, or the most that it has
+  std::vector<FieldInfo> fields = {};         // of tokens; empty: inputs and targets, [context] int64 each
+  std::vector<std::string> class_names = {};  // of targets that are classes of texts, in order
+  bool has_bytes = true;                      // read() gives samples as bytes
   // Each image is a file with its own format and size: encoded() returns its bytes; height and width are 0.
   bool is_encoded = false;
   bool is_sorted_by_class = false;  // samples of a class are contiguous
 
   [[nodiscard]] std::int64_t pixels() const { return channels * height * width; }
   [[nodiscard]] std::int64_t sample_bytes() const { return kind == SampleKind::kImage ? pixels() : context + 1; }
+  [[nodiscard]] const FieldInfo* field(std::string_view name) const;  // null: there is none
 };
 
 inline constexpr std::int64_t kMostClasses = 1'000'000;  // limit for data sets that state their number of classes
+
+class QuestionSet;
 
 class Dataset : public std::enable_shared_from_this<Dataset> {  // owner: see Loader's constructor
  public:
@@ -45,8 +53,16 @@ class Dataset : public std::enable_shared_from_this<Dataset> {  // owner: see Lo
   [[nodiscard]] virtual const DatasetInfo& info() const = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;
 
-  // Writes info().sample_bytes() bytes: pixels [channels, height, width], or context + 1 tokens of a byte each.
-  virtual void read(std::int64_t index, std::span<std::uint8_t> sample) const = 0;
+  // If info().has_bytes: writes info().sample_bytes() bytes: pixels [channels, height, width], or context + 1 tokens.
+  virtual void read(std::int64_t index, std::span<std::uint8_t> sample) const;
+  // Tokens: the fields of samples, each [ids.size(), ...], padded alike. By default inputs and targets from read().
+  [[nodiscard]] virtual Fields read_fields(std::span<const std::int64_t> ids) const;
+  // Number of tokens of each sample, for batches of similar lengths. Empty: all are alike.
+  [[nodiscard]] virtual std::vector<int> lengths() const { return {}; }
+  // Of a data set of questions (squad_dataset.h), which outlives this set's parts; else null.
+  [[nodiscard]] virtual const QuestionSet* question_set() const { return nullptr; }
+  // Of a part of another set (subset.h): the sample's number there.
+  [[nodiscard]] virtual std::int64_t sample_in_whole(std::int64_t index) const { return checked(index); }
   // Class of an image, 0 .. classes - 1. Not for tokens, because a sequence contains its targets.
   [[nodiscard]] virtual std::int64_t target(std::int64_t index) const;
   // For encoded data sets, which have no read(): the bytes of a picture's file, and the file's name.
@@ -71,7 +87,11 @@ struct DatasetOptions {
   std::int64_t image_size = 32;  // synthetic sets: height and width, 8 to 1024 pixels
   std::int64_t context = 64;     // token sets: tokens of an input, 1 to a million
   std::uint64_t seed = 0;
+  TextOptions text = {};  // sets of texts
 };
+
+// In a catch block: throws the error again, with the sample's name.
+[[noreturn]] void rethrow_with_sample(const DatasetInfo& info, std::int64_t index);
 
 [[nodiscard]] std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split);
 

@@ -22,8 +22,13 @@ using Order = std::shared_ptr<const std::vector<std::int64_t>>;
 class EpochOrders {
  public:
   EpochOrders(const Dataset& dataset, const LoaderOptions& options)
-      : size_(dataset.size()), shuffle_(options.shuffle), seed_(options.seed), window_(options.shard_window) {
+      : size_(dataset.size()),
+        shuffle_(options.shuffle),
+        seed_(options.seed),
+        window_(options.shard_window),
+        batch_size_(options.batch_size) {
     if (window_ > 0) shards_ = dataset.shard_begins();
+    if (options.groups_by_length) lengths_ = dataset.lengths();
   }
 
   Order get(std::int64_t epoch) {
@@ -42,6 +47,7 @@ class EpochOrders {
  private:
   [[nodiscard]] std::vector<std::int64_t> make(std::int64_t epoch) const {
     if (!shuffle_) return sequential_order(size_);
+    if (!lengths_.empty()) return length_order(seed_, epoch, lengths_, batch_size_);
     return window_ > 0 ? shard_order(seed_, epoch, size_, shards_, window_) : epoch_order(seed_, epoch, size_);
   }
 
@@ -49,6 +55,8 @@ class EpochOrders {
   const bool shuffle_;
   const std::uint64_t seed_;
   const std::int64_t window_;
+  const std::int64_t batch_size_;
+  std::vector<int> lengths_;
   std::vector<std::int64_t> shards_;
   std::mutex mutex_;
   std::vector<std::pair<std::int64_t, Order>> recent_;

@@ -60,6 +60,7 @@ struct LoaderOptions {
   bool endless = true;            // true: epoch after epoch (training); false: one epoch
   bool shuffle = true;            // false: 0 .. size-1
   std::int64_t shard_window = 0;  // uses shard_order() with this window; 0: epoch_order()
+  bool groups_by_length = false;  // uses length_order(), if the data set has lengths
   SizeOptions sizes;
   AugmentOptions augment;  // leave it off for evaluation
   std::int64_t views = 0;  // as in SampleReaderOptions
@@ -77,8 +78,10 @@ struct LoaderOptions {
   // Each process takes the same samples in every epoch, as far as its share of each batch allows (samples_at_home()).
   bool keeps_samples_local = false;
 
+  MaskOptions masking = {};  // of tokens
+
   [[nodiscard]] SampleReaderOptions reading() const {
-    return {sizes, augment, views, seed, dtype, skips_broken, gives_bytes && !mix.is_any(), pins};
+    return {sizes, augment, views, seed, dtype, skips_broken, gives_bytes && !mix.is_any(), pins, masking};
   }
   std::chrono::seconds wait_limit{300};
 };

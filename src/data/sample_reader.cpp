@@ -1,37 +1,17 @@
 #include "data/sample_reader.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/EmptyTensor.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
-#include <new>
 #include <type_traits>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "data/feature_key.h"
 
 namespace sluice::data {
 namespace {
-
-[[noreturn]] void rethrow_with_sample(const DatasetInfo& info, std::int64_t index) {
-  const auto where = concat("sample ", index, " of ", info.name, " (", name_of(info.split), ")");
-  try {
-    throw;
-  } catch (const Error& error) {
-    throw error.with_context(where);
-  } catch (const std::bad_alloc&) {
-    throw OutOfMemoryError(where, ": no memory left to read it; use fewer data.workers or smaller batches");
-  } catch (const std::exception& error) {
-    throw DataError(where, ": ", error.what());
-  }
-}
-
-// at::empty without its fill, which would start an OpenMP region under deterministic algorithms.
-at::Tensor uninitialized(at::IntArrayRef sizes, at::ScalarType dtype, bool pins) {
-  return at::detail::empty_cpu(sizes, dtype, pins);
-}
 
 template <typename T>
 void write_pixel_scale(const DatasetInfo& info, const at::Tensor& scale) {
@@ -65,19 +45,19 @@ at::Tensor SampleReader::make_pixel_scale() const {
 
 int SampleReader::view_in(std::int64_t epoch) const {
   if (dataset_.info().split == Split::kTest) return kTestView;
-  if (!options_.augment.has_views()) return 0;
+  if (!has_views()) return 0;
   return static_cast<int>(options_.views > 0 ? epoch % options_.views : epoch);
 }
 
 bool SampleReader::is_repeated(std::int64_t epoch, std::int64_t epochs) const {
   if (dataset_.info().split == Split::kTest) return true;
-  if (!options_.augment.has_views()) return epoch + 1 < epochs;
+  if (!has_views()) return epoch + 1 < epochs;
   return options_.views > 0 && epoch + options_.views < epochs;
 }
 
 Samples SampleReader::read(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
                            const std::stop_token& stop, Team* team) const {
-  if (dataset_.info().kind == SampleKind::kTokens) return read_tokens(ids, stop);
+  if (dataset_.info().kind == SampleKind::kTokens) return read_tokens(ids, view);
   const DatasetInfo& info = sizer_.info();
   const auto count = static_cast<std::int64_t>(ids.size());
   const at::ScalarType type = gives_bytes() ? at::kByte : options_.dtype;
@@ -158,24 +138,20 @@ std::int64_t SampleReader::read_picture(std::int64_t index, int view, std::span<
   }
 }
 
-Samples SampleReader::read_tokens(std::span<const std::int64_t> ids, const std::stop_token& stop) const {
-  const std::int64_t context = dataset_.info().context;
-  const auto count = static_cast<std::int64_t>(ids.size());
-  const at::Tensor inputs = uninitialized({count, context}, at::kLong, options_.pins);
-  const at::Tensor targets = uninitialized({count, context}, at::kLong, options_.pins);
-  std::vector<std::uint8_t> tokens(static_cast<std::size_t>(context) + 1);
-  auto* input = inputs.mutable_data_ptr<std::int64_t>();
-  auto* target = targets.mutable_data_ptr<std::int64_t>();
-  for (std::size_t i = 0; i < ids.size() && !stop.stop_requested(); ++i, input += context, target += context) {
-    try {
-      dataset_.read(ids[i], tokens);
-    } catch (...) {
-      rethrow_with_sample(dataset_.info(), ids[i]);
-    }
-    std::copy(tokens.begin(), tokens.end() - 1, input);
-    std::copy(tokens.begin() + 1, tokens.end(), target);
+Samples SampleReader::read_tokens(std::span<const std::int64_t> ids, int view) const {
+  Fields fields = dataset_.read_fields(ids);
+  if (options_.masking.share > 0) {
+    mask_tokens(fields, options_.masking,
+                [&](std::size_t row) { return view_key("mask tokens", options_.seed, view, ids[row]); });
   }
-  return {{{kInputs, inputs}, {kTargets, targets}}};
+  if (options_.pins) {
+    for (auto& [name, field] : fields) {
+      const at::Tensor pinned = uninitialized(field.sizes(), field.scalar_type(), /*pins=*/true);
+      std::memcpy(pinned.mutable_data_ptr(), field.const_data_ptr(), field.nbytes());
+      field = pinned;
+    }
+  }
+  return {std::move(fields)};
 }
 
 }  // namespace sluice::data

@@ -6,8 +6,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -20,7 +18,9 @@
 #include "data/broken_files.h"
 #include "data/color_view.h"
 #include "data/dataset.h"
+#include "data/fields.h"
 #include "data/image_sizer.h"
+#include "data/mask_tokens.h"
 #include "data/team.h"
 
 namespace sluice::data {
@@ -34,15 +34,11 @@ struct SampleReaderOptions {
   bool skips_broken = false;          // false: a picture that cannot be read is an error
   bool gives_bytes = false;           // of images without erasing: see Samples::pixel_scale
   bool pins = false;                  // in pinned memory, for asynchronous copies to GPUs
+  MaskOptions masking = {};           // of tokens, with a new mask in each epoch; share 0: none are masked
 };
 
-// By name: [n, ...] each, on the CPU.
-using Fields = std::map<std::string, at::Tensor, std::less<>>;
-inline constexpr const char *kInputs = "inputs", *kTargets = "targets";
-
 struct Samples {
-  // inputs: [n, channels, height, width], or tokens [n, context] int64. targets: [n] int64, or the next token at each
-  // position [n, context].
+  // inputs: [n, channels, height, width], targets: [n] int64; or what Dataset::read_fields() gives.
   Fields fields;
   // Defined if the `inputs` are uint8: [3, channels] of SampleReaderOptions::dtype. The normalised input is (pixel /
   // row 0 - row 1) / row 2, with each step rounded.
@@ -70,6 +66,7 @@ class SampleReader {
                              const std::stop_token& stop = {}, Team* team = nullptr) const;
 
  private:
+  [[nodiscard]] bool has_views() const { return options_.augment.has_views() || options_.masking.share > 0; }
   // Random erasing writes normalised zeros, which bytes cannot represent.
   [[nodiscard]] bool gives_bytes() const { return options_.gives_bytes && options_.augment.erasing == 0; }
   [[nodiscard]] at::Tensor make_pixel_scale() const;
@@ -79,7 +76,7 @@ class SampleReader {
   template <typename T>
   void write_view(std::int64_t id, int view, std::span<std::uint8_t> pixels, std::span<T> out) const;
   std::int64_t read_picture(std::int64_t index, int view, std::span<std::uint8_t> pixels) const;
-  [[nodiscard]] Samples read_tokens(std::span<const std::int64_t> ids, const std::stop_token& stop) const;
+  [[nodiscard]] Samples read_tokens(std::span<const std::int64_t> ids, int view) const;
 
   const std::shared_ptr<const Dataset> owner_;  // null: the caller keeps the data set alive
   const Dataset& dataset_;

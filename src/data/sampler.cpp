@@ -45,6 +45,19 @@ std::vector<std::int64_t> shard_order(std::uint64_t seed, std::int64_t epoch, st
   return order;
 }
 
+std::vector<std::int64_t> length_order(std::uint64_t seed, std::int64_t epoch, std::span<const int> lengths,
+                                       std::int64_t batch_size) {
+  check(batch_size > 0, "a positive batch size");
+  std::vector<std::int64_t> order = epoch_order(seed, epoch, std::ssize(lengths));
+  const auto length_of = [&](std::int64_t sample) { return lengths[static_cast<std::size_t>(sample)]; };
+  for (auto begin = order.begin(); begin != order.end();) {
+    const auto end = begin + std::min<std::ptrdiff_t>(kLengthWindow * batch_size, order.end() - begin);
+    std::stable_sort(begin, end, [&](std::int64_t a, std::int64_t b) { return length_of(a) > length_of(b); });
+    begin = end;
+  }
+  return order;
+}
+
 std::vector<std::int64_t> sequential_order(std::int64_t size) {
   check(size >= 0, "at least 0 samples");
   std::vector<std::int64_t> order(static_cast<std::size_t>(size));

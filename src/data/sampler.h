@@ -15,6 +15,12 @@ namespace sluice::data {
 [[nodiscard]] std::vector<std::int64_t> shard_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size,
                                                     std::span<const std::int64_t> begins, std::int64_t window);
 
+// epoch_order(), in which each window of kLengthWindow batches is sorted by length, longest first, so that batches need
+// little padding. lengths: of each sample.
+inline constexpr std::int64_t kLengthWindow = 50;
+[[nodiscard]] std::vector<std::int64_t> length_order(std::uint64_t seed, std::int64_t epoch,
+                                                     std::span<const int> lengths, std::int64_t batch_size);
+
 [[nodiscard]] std::vector<std::int64_t> sequential_order(std::int64_t size);
 
 struct Slice {

@@ -20,6 +20,22 @@ class Subset final : public Dataset {
   void read(std::int64_t index, std::span<std::uint8_t> sample) const override {
     whole_->read(index_in_whole(index), sample);
   }
+  [[nodiscard]] Fields read_fields(std::span<const std::int64_t> ids) const override {
+    std::vector<std::int64_t> in_whole;
+    for (const std::int64_t id : ids) in_whole.push_back(index_in_whole(id));
+    return whole_->read_fields(in_whole);
+  }
+  [[nodiscard]] std::vector<int> lengths() const override {
+    const std::vector<int> all = whole_->lengths();
+    std::vector<int> own;
+    if (all.empty()) return own;
+    for (const std::int64_t index : indices_) own.push_back(all[static_cast<std::size_t>(index)]);
+    return own;
+  }
+  [[nodiscard]] const QuestionSet* question_set() const override { return whole_->question_set(); }
+  [[nodiscard]] std::int64_t sample_in_whole(std::int64_t index) const override {
+    return whole_->sample_in_whole(index_in_whole(index));
+  }
   [[nodiscard]] std::int64_t target(std::int64_t index) const override { return whole_->target(index_in_whole(index)); }
   [[nodiscard]] std::vector<std::uint8_t> encoded(std::int64_t index) const override {
     return whole_->encoded(index_in_whole(index));

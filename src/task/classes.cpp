@@ -1,4 +1,4 @@
-// classes: tasks whose targets are classes.
+#include "task/classes.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,6 @@
 
 #include "core/check.h"
 #include "nn/bfloat16.h"
-#include "task/task.h"
 
 namespace sluice::task {
 namespace {
@@ -66,14 +65,6 @@ at::Tensor count_on_gpu(const at::Tensor& rows, const at::Tensor& targets) {
   return at::stack({number_of(rank.eq(0)), number_of(rank.lt(5))});
 }
 
-Score share_of_targets(const char* name, const char* title, const char* tag, std::size_t sum) {
-  return {.name = name,
-          .title = title,
-          .tag = tag,
-          .of = [sum](const ScoreSums& all) { return all.percent(sum); },
-          .needs = sum + 1};
-}
-
 Score perplexity() {
   return {.name = "perplexity",
           .title = "perplexity",
@@ -86,9 +77,10 @@ Score perplexity() {
 
 class Classes final : public Task {
  public:
-  Classes(double label_smoothing, Scores scores) : label_smoothing_(label_smoothing), scores_(std::move(scores)) {
+  explicit Classes(const ClassesOptions& options) : inputs_(options.inputs), label_smoothing_(options.label_smoothing) {
+    if (options.has_perplexity) scores_.push_back(perplexity());
     scores_.push_back(share_of_targets("top1", "top-1", "acc1", 0));
-    scores_.push_back(share_of_targets("top5", "top-5", "acc5", 1));
+    if (options.has_top5) scores_.push_back(share_of_targets("top5", "top-5", "acc5", 1));
   }
 
   [[nodiscard]] const std::vector<std::string>& inputs() const override { return inputs_; }
@@ -126,17 +118,27 @@ class Classes final : public Task {
   [[nodiscard]] std::size_t number_of_sums() const override { return 2; }
 
  private:
-  const std::vector<std::string> inputs_{"inputs"}, targets_{"targets"};
+  const std::vector<std::string> inputs_, targets_{"targets"};
   double label_smoothing_;
   Scores scores_;
 };
 
 }  // namespace
 
-TaskPtr make_classification(double label_smoothing) { return std::make_shared<Classes>(label_smoothing, Scores{}); }
+TaskPtr make_classes(const ClassesOptions& options) { return std::make_shared<Classes>(options); }
+
+Score share_of_targets(const char* name, const char* title, const char* tag, std::size_t sum) {
+  return {.name = name,
+          .title = title,
+          .tag = tag,
+          .of = [sum](const ScoreSums& all) { return all.percent(sum); },
+          .needs = sum + 1};
+}
+
+TaskPtr make_classification(double label_smoothing) { return make_classes({.label_smoothing = label_smoothing}); }
 
 TaskPtr make_language_model(double label_smoothing) {
-  return std::make_shared<Classes>(label_smoothing, label_smoothing == 0 ? Scores{perplexity()} : Scores{});
+  return make_classes({.label_smoothing = label_smoothing, .has_perplexity = label_smoothing == 0});
 }
 
 }  // namespace sluice::task

@@ -11,7 +11,16 @@
 namespace sluice::text {
 namespace {
 
-std::vector<std::string> fields_of(std::string_view row, char delimiter) {
+RecordKind kind_of(const std::string& ending, DocumentRule rule) {
+  if (ending == ".csv") return RecordKind::kCsvRow;
+  if (ending == ".tsv") return RecordKind::kTsvRow;
+  if (ending == ".jsonl" || ending == ".ndjson" || rule == DocumentRule::kLine) return RecordKind::kLine;
+  return rule == DocumentRule::kFile ? RecordKind::kFile : RecordKind::kParagraph;
+}
+
+}  // namespace
+
+std::vector<std::string> csv_cells(std::string_view row, char delimiter) {
   if (row.ends_with('\r')) row.remove_suffix(1);
   std::vector<std::string> fields(1);
   CsvScanner scanner(delimiter);
@@ -25,15 +34,6 @@ std::vector<std::string> fields_of(std::string_view row, char delimiter) {
   return fields;
 }
 
-RecordKind kind_of(const std::string& ending, DocumentRule rule) {
-  if (ending == ".csv") return RecordKind::kCsvRow;
-  if (ending == ".tsv") return RecordKind::kTsvRow;
-  if (ending == ".jsonl" || ending == ".ndjson" || rule == DocumentRule::kLine) return RecordKind::kLine;
-  return rule == DocumentRule::kFile ? RecordKind::kFile : RecordKind::kParagraph;
-}
-
-}  // namespace
-
 DocumentText::DocumentText(const std::filesystem::path& file, DocumentRule rule, std::string column)
     : path_(file),
       kind_(kind_of(file.extension().string(), rule)),
@@ -41,7 +41,7 @@ DocumentText::DocumentText(const std::filesystem::path& file, DocumentRule rule,
       column_(std::move(column)) {}
 
 void DocumentText::read_head(std::string_view row) {
-  const auto names = fields_of(row, kind_ == RecordKind::kTsvRow ? '\t' : ',');
+  const auto names = csv_cells(row, kind_ == RecordKind::kTsvRow ? '\t' : ',');
   const auto found = std::find(names.begin(), names.end(), column_);
   if (found == names.end()) {
     throw DataError(path_.string(), ": has no column \"", printable(column_), "\", but \"",
@@ -68,7 +68,7 @@ std::string_view DocumentText::text_of(std::string_view record, std::uint64_t nu
     return scratch;
   }
   if (!has_head()) return record;
-  auto fields = fields_of(record, kind_ == RecordKind::kTsvRow ? '\t' : ',');
+  auto fields = csv_cells(record, kind_ == RecordKind::kTsvRow ? '\t' : ',');
   if (index_ >= fields.size())
     fail("has only ", counted(static_cast<std::int64_t>(fields.size()), "column"), "; correct or remove it");
   scratch = std::move(fields[index_]);

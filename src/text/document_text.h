@@ -17,6 +17,9 @@ enum class DocumentRule {
   kBlank
 };  // a document of plain text: a file, a line, what blank lines separate
 
+// The cells of a row of CSV, without their quotes.
+[[nodiscard]] std::vector<std::string> csv_cells(std::string_view row, char delimiter);
+
 // How the text of a file is found. By its name: .jsonl and .ndjson, .csv, .tsv; all others are plain text.
 class DocumentText {
  public:

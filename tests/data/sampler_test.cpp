@@ -129,6 +129,26 @@ TEST(Sampler, ShardsComeWholeAndSamplesStayInTheirWindow) {
   EXPECT_EQ(orders.size(), 60U) << "each epoch has another order, and the last two windows take all samples";
 }
 
+TEST(Sampler, TheOrderByLengthSortsWindowsOfTheShuffledSamples) {
+  constexpr std::int64_t kSize = 1000, kBatch = 3, kWindow = kLengthWindow * kBatch;
+  std::vector<int> lengths;
+  for (std::int64_t i = 0; i < kSize; ++i) lengths.push_back(static_cast<int>(i * 37 % 11));
+  std::set<std::vector<std::int64_t>> orders;
+  for (std::int64_t epoch = 0; epoch < 5; ++epoch) {
+    const auto order = length_order(9, epoch, lengths, kBatch), shuffled = epoch_order(9, epoch, kSize);
+    for (std::int64_t begin = 0; begin < kSize; begin += kWindow) {
+      const std::int64_t end = std::min(begin + kWindow, kSize);
+      const std::set<std::int64_t> mine(order.begin() + begin, order.begin() + end);
+      EXPECT_EQ(mine, std::set<std::int64_t>(shuffled.begin() + begin, shuffled.begin() + end));
+      EXPECT_TRUE(std::is_sorted(order.begin() + begin, order.begin() + end,
+                                 [&](std::int64_t a, std::int64_t b) { return lengths[a] > lengths[b]; }));
+    }
+    orders.insert(order);
+  }
+  EXPECT_EQ(orders.size(), 5U);
+  EXPECT_TRUE(length_order(9, 0, {}, kBatch).empty());
+}
+
 TEST(Sampler, SamplesAtHomeAreTheBatchOnceInItsOrder) {
   for (const std::int64_t processes : {1, 2, 3}) {
     for (const std::int64_t replicas : {1, 2, 3}) {

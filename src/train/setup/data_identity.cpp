@@ -39,6 +39,15 @@ std::vector<std::uint8_t> bytes_of_picture(const data::Dataset& dataset, std::in
   }
 }
 
+std::vector<std::uint8_t> bytes_of_fields(const data::Dataset& dataset, std::int64_t index) {
+  std::vector<std::uint8_t> bytes;
+  for (const auto& [name, field] : dataset.read_fields({&index, 1})) {
+    const auto* const values = static_cast<const std::uint8_t*>(field.const_data_ptr());
+    bytes.insert(bytes.end(), values, values + field.nbytes());
+  }
+  return bytes;
+}
+
 std::int64_t samples_to_read(const data::Dataset& dataset) {
   if (dataset.info().is_encoded) return std::min(kFilesRead, dataset.size());
   const std::int64_t bytes = dataset.is_in_memory() ? kBytesInMemory : kBytesMade;
@@ -76,6 +85,8 @@ SplitIdentity identity_of(const data::Dataset& dataset) {
     const std::int64_t index = i * (dataset.size() - 1) / std::max<std::int64_t>(count - 1, 1);
     if (info.is_encoded) {
       sample = bytes_of_picture(dataset, index);
+    } else if (!info.has_bytes) {
+      sample = bytes_of_fields(dataset, index);
     } else {
       dataset.read(index, sample);
     }

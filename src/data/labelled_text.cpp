@@ -1,0 +1,203 @@
+#include "data/labelled_text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "data/encoded_rows.h"
+#include "data/in_order.h"
+#include "data/split_files.h"
+#include "data/table.h"
+#include "text/utf8.h"
+
+namespace sluice::data {
+namespace {
+
+constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 18;
+constexpr std::size_t kMostNamed = 20;  // classes in a message
+
+template <typename T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+void sort_classes(std::vector<std::string>& names) {
+  const auto number = [](const std::string& name) { return parse_number<std::int64_t>(name); };
+  const bool are_numbers =
+      std::ranges::all_of(names, [&](const std::string& name) { return number(name).has_value(); });
+  are_numbers ? std::ranges::sort(names, {}, number) : std::ranges::sort(names);
+}
+
+// Names as they come, with their numbers.
+class ClassNumbers {
+ public:
+  std::int64_t of(const std::string& name) { return numbers_.try_emplace(name, std::ssize(numbers_)).first->second; }
+  [[nodiscard]] std::vector<std::string> sorted() const {
+    std::vector<std::string> names;
+    for (const auto& [name, number] : numbers_) names.push_back(name);
+    sort_classes(names);
+    return names;
+  }
+  // [number]: the place of the name in sorted().
+  [[nodiscard]] std::vector<std::int64_t> places() const {
+    std::vector<std::int64_t> places(numbers_.size());
+    std::int64_t place = 0;
+    for (const std::string& name : sorted()) places[numbers_.at(name)] = place++;
+    return places;
+  }
+
+ private:
+  std::map<std::string, std::int64_t> numbers_;
+};
+
+std::vector<std::string> classes_in(const std::filesystem::path& file, const std::string& label) {
+  Table table(file, {label});
+  ClassNumbers numbers;
+  for (std::vector<Table::Row> rows; table.next(rows, kPieceBytes); rows.clear()) {
+    for (const Table::Row& row : rows) numbers.of(table.cells(row).front());
+  }
+  return numbers.sorted();
+}
+
+class LabelledText final : public Dataset {
+ public:
+  LabelledText(const std::string& name, const std::filesystem::path& file, const std::filesystem::path& train_file,
+               const TextOptions& options, Split split)
+      : tokenizer_(text::open_tokenizer(options.tokenizer)),
+        options_(options),
+        pad_id_(padding_id(*tokenizer_)),
+        rows_(tokenizer_->end_id()) {
+    info_.name = name;
+    info_.split = split;
+    if (split == Split::kTest && has_classes()) info_.class_names = classes_in(train_file, options.label);
+    read_all(file);
+    info_.classes = tokenizer_->end_id();
+    info_.kind = SampleKind::kTokens;
+    info_.context = options.max_length;
+    info_.fields = rows_.fields();
+    info_.fields.push_back({.name = kTargets, .type = has_classes() ? at::kLong : at::kDouble});
+    info_.has_bytes = false;
+  }
+
+  [[nodiscard]] const DatasetInfo& info() const override { return info_; }
+  [[nodiscard]] std::int64_t size() const override { return rows_.size(); }
+  [[nodiscard]] bool is_in_memory() const override { return true; }
+  [[nodiscard]] std::vector<int> lengths() const override { return rows_.lengths(); }
+
+  [[nodiscard]] Fields read_fields(std::span<const std::int64_t> ids) const override {
+    for (const std::int64_t id : ids) static_cast<void>(checked(id));
+    Fields fields = rows_.stack(ids, options_.pads_to_max ? options_.max_length : 0, pad_id_);
+    const std::int64_t n = std::ssize(ids);
+    fields[kTargets] = has_classes() ? column(n, [&](std::int64_t i) { return classes_[ids[i]]; })
+                                     : number_column(n, [&](std::int64_t i) { return numbers_[ids[i]]; });
+    return fields;
+  }
+
+ private:
+  struct Piece {
+    std::vector<text::Encoding> encodings;
+    std::vector<std::string> labels;
+    std::int64_t repaired = 0;
+  };
+
+  [[nodiscard]] bool has_classes() const { return options_.label_kind == LabelKind::kClass; }
+
+  void read_all(const std::filesystem::path& file) {
+    std::vector<std::string> columns{options_.label, options_.text};
+    if (!options_.text2.empty()) columns.push_back(options_.text2);
+    Table table(file, columns);
+    ClassNumbers numbers;
+    for (const std::string& name : info_.class_names) static_cast<void>(numbers.of(name));
+    const auto next = [&]() -> Job {
+      std::vector<Table::Row> rows;
+      if (!table.next(rows, kPieceBytes)) return nullptr;
+      return [&, rows = std::move(rows)]() -> Finish {
+        return [&, rows, piece = encode(table, rows)] { take(table, rows, piece, numbers); };
+      };
+    };
+    in_order(options_.threads, next,
+             [&] { return concat("Tokenizing ", file.string(), ": ", percent(table.share_read())); });
+    if (size() == 0) throw DataError(file.string(), ": has no texts; check data.path");
+    if (repaired_ > 0)
+      log_warning(file.string(), ": ", counted(repaired_, "row"), " with invalid UTF-8, which was replaced by U+FFFD");
+    if (info_.split == Split::kTest || !has_classes()) return;
+    info_.class_names = numbers.sorted();
+    const std::vector<std::int64_t> places = numbers.places();
+    for (std::int64_t& number : classes_) number = places[number];
+  }
+
+  [[nodiscard]] Piece encode(const Table& table, const std::vector<Table::Row>& rows) const {
+    Piece piece;
+    const text::Truncation cut{.max_length = static_cast<std::size_t>(options_.max_length)};
+    for (const Table::Row& row : rows) {
+      std::vector<std::string> cells = table.cells(row);
+      std::string repaired[2];
+      const std::string_view first = text::repair_utf8(cells[1], repaired[0]);
+      std::optional<std::string_view> second;
+      if (cells.size() > 2) second = text::repair_utf8(cells[2], repaired[1]);
+      piece.repaired += repaired[0].empty() && repaired[1].empty() ? 0 : 1;
+      piece.encodings.push_back(tokenizer_->encode_windows(first, second, /*adds_special_tokens=*/true, cut).front());
+      if (piece.encodings.back().ids.empty()) table.reject(row, "has no tokens; fill in or remove its text");
+      piece.labels.push_back(std::move(cells[0]));
+    }
+    return piece;
+  }
+
+  void take(const Table& table, const std::vector<Table::Row>& rows, const Piece& piece, ClassNumbers& numbers) {
+    repaired_ += piece.repaired;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows_.append(piece.encodings[i]);
+      const std::string& label = piece.labels[i];
+      if (!has_classes()) {
+        const auto number = parse_number<double>(label);
+        if (!number || !std::isfinite(*number))
+          table.reject(rows[i], concat("has the label \"", label, "\", which is not a number; correct it"));
+        numbers_.push_back(*number);
+        continue;
+      }
+      const std::int64_t number = numbers.of(label);
+      if (info_.split == Split::kTest && number >= std::ssize(info_.class_names)) reject_class(table, rows[i], label);
+      classes_.push_back(number);
+    }
+  }
+
+  [[noreturn]] void reject_class(const Table& table, const Table::Row& row, const std::string& label) const {
+    std::vector<std::string> names = info_.class_names;
+    const std::string hint = did_you_mean(label, names);
+    if (names.size() > kMostNamed) names.resize(kMostNamed), names.emplace_back("...");
+    table.reject(row, concat("has the label \"", label, "\", which the training split lacks (it has ",
+                             join(names, ", "), ")", hint, "; correct the label"));
+  }
+
+  const std::shared_ptr<const text::Tokenizer> tokenizer_;
+  const TextOptions options_;
+  const std::int64_t pad_id_;
+  EncodedRows rows_;
+  std::vector<std::int64_t> classes_;
+  std::vector<double> numbers_;
+  std::int64_t repaired_ = 0;
+  DatasetInfo info_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_labelled_text(const std::string& name, const std::filesystem::path& folder,
+                                            const TextOptions& options, Split split) {
+  check_text_options(options, name);
+  const std::vector<std::string> endings =
+      name == "csv" ? std::vector<std::string>{".csv", ".tsv"} : std::vector<std::string>{".jsonl", ".ndjson"};
+  const auto file_of = [&](Split of) { return table_file(folder, of, endings); };
+  return std::make_unique<LabelledText>(name, file_of(split), file_of(Split::kTrain), options, split);
+}
+
+}  // namespace sluice::data

@@ -1,0 +1,33 @@
+// text_options: how data sets of texts become samples.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace sluice::data {
+
+enum class Packing {
+  kNone,      // windows of the running text
+  kTogether,  // whole documents, which see those before them in their row
+  kApart,     // whole documents that do not see each other: their own numbers in the mask, their own positions
+};
+
+enum class LabelKind { kClass, kNumber, kNone };
+
+struct TextOptions {
+  std::filesystem::path tokenizer;                    // empty: text is read as bytes
+  std::int64_t max_length = 384;                      // tokens of a sample
+  std::int64_t stride = 128;                          // squad: tokens that a window shares with the one before
+  bool pads_to_max = false;                           // false: to the longest sample of a batch
+  Packing pack = Packing::kNone;                      // tokens, text
+  std::string text = "text", text2, label = "label";  // columns of jsonl and csv; empty text2: one text
+  LabelKind label_kind = LabelKind::kClass;           // kNone: the texts themselves are to be learnt
+  bool each_line_is_document = false;                 // text; false: the file is one document
+  // Around each document; without them it ends with the tokenizer's end-of-text token, if there is one.
+  bool adds_special_tokens = false;
+  std::int64_t vocabulary = 0;  // tokens: ids are below; 0: as the tokenizer or the files say
+  int threads = 0;              // that tokenize; 0: one for each core
+};
+
+}  // namespace sluice::data

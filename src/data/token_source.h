@@ -1,0 +1,39 @@
+// token_source: documents of tokens, from token files or from text. Threads: const, any number. Errors: DataError.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "data/text_options.h"
+#include "text/tokenizer.h"
+
+namespace sluice::data {
+
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  [[nodiscard]] virtual std::int64_t tokens() const = 0;
+  [[nodiscard]] virtual std::int64_t documents() const = 0;
+  // First token of a document; that of documents() is tokens().
+  [[nodiscard]] virtual std::int64_t document_begin(std::int64_t document) const = 0;
+  virtual void copy(std::int64_t begin, std::int64_t count, std::int64_t* out) const = 0;
+};
+
+// One after the other, memory-mapped (text/token_file.h). vocabulary: ids are below; 0: as the files say.
+struct OpenedTokens {
+  std::unique_ptr<TokenSource> source;
+  std::int64_t vocabulary = 0;  // 0: unknown
+};
+[[nodiscard]] OpenedTokens open_token_files(const std::vector<std::filesystem::path>& files, std::int64_t vocabulary);
+
+enum class TextPart { kAll, kFirstNineTenths, kLastTenth };  // by bytes, cut before a character or line
+
+// Tokenizes a file on options.threads threads. Rows of .jsonl, .csv and .tsv are documents, with the text in the column
+// options.text. Documents without tokens are left out, with a warning.
+[[nodiscard]] std::unique_ptr<TokenSource> tokenize_documents(const std::filesystem::path& file,
+                                                              const text::Tokenizer& tokenizer,
+                                                              const TextOptions& options, TextPart part);
+
+}  // namespace sluice::data

@@ -1,0 +1,28 @@
+// entities: named entities of a sequence of IOB2 labels, as seqeval counts them by default: an entity begins at B-NAME,
+// or at I-NAME after another label; it goes on through I-NAME. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace sluice::task {
+
+struct EntityLabel {
+  std::int64_t name = -1;  // number of the entity's name; -1: outside of entities
+  bool begins = false;     // B-NAME
+};
+
+// Labels that begin neither with B- nor with I- are outside.
+[[nodiscard]] std::vector<EntityLabel> entity_labels(const std::vector<std::string>& names);
+
+struct EntityCounts {
+  std::int64_t right = 0;  // with equal name, begin and end in both
+  std::int64_t found = 0;
+  std::int64_t wanted = 0;
+};
+// Both sequences have the same length.
+[[nodiscard]] EntityCounts compare_entities(std::span<const EntityLabel> found, std::span<const EntityLabel> wanted);
+
+}  // namespace sluice::task

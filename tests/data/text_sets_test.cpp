@@ -1,0 +1,386 @@
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "core/rng.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "data/squad_dataset.h"
+#include "data/subset.h"
+#include "data/token_dataset.h"
+#include "support/files.h"
+#include "text/small_tokenizers.h"
+
+namespace sluice::data {
+namespace {
+
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+using Numbers = std::vector<std::int64_t>;
+
+Numbers numbers(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.contiguous();
+  return {flat.const_data_ptr<std::int64_t>(), flat.const_data_ptr<std::int64_t>() + flat.numel()};
+}
+
+std::vector<std::string> names_of(const Fields& fields) {
+  std::vector<std::string> names;
+  for (const auto& [name, field] : fields) names.push_back(name);
+  return names;
+}
+
+class TextSets : public testing::Test {
+ protected:
+  TextSets() { test::spill(folder_ / "tokenizer.json", text::bert_json()); }
+
+  void write(const std::string& name, const std::string& content) const { test::spill(folder_ / name, content); }
+  // Of BERT's kind, with the tokens of text/small_tokenizers.h.
+  [[nodiscard]] TextOptions options(std::int64_t max_length, std::int64_t stride = 0) const {
+    return {.tokenizer = folder_ / "tokenizer.json", .max_length = max_length, .stride = stride, .threads = 2};
+  }
+  [[nodiscard]] std::shared_ptr<Dataset> open(const std::string& name, const TextOptions& text,
+                                              Split split = Split::kTrain) const {
+    return open_dataset({.name = name, .path = folder_.path(), .text = text}, split);
+  }
+  [[nodiscard]] auto opening(const std::string& name, const TextOptions& text, Split split = Split::kTrain) const {
+    return [=, this] { static_cast<void>(open(name, text, split)); };
+  }
+
+  test::TempDir folder_;
+};
+
+auto says(const std::string& text) { return ThrowsMessage<DataError>(HasSubstr(text)); }
+auto refuses(const std::string& text) { return ThrowsMessage<ConfigError>(HasSubstr(text)); }
+
+constexpr std::int64_t kCls = 1, kSep = 2, kUn = 3, kAff = 4, kHello = 6, kComma = 7, kA = 8, kB = 10;
+
+std::string question(const std::string& id, const std::string& answers) {
+  return R"({"id": ")" + id + R"(", "question": " a b", "answers": [)" + answers + "]}";
+}
+std::string squad(const std::string& context, const std::string& questions) {
+  return R"({"data": [{"paragraphs": [{"context": ")" + context + R"(", "qas": [)" + questions + "]}]}]}";
+}
+
+TEST_F(TextSets, SquadHasWindowsThatOverlapAndTheTokensOfTheAnswer) {
+  write("train.json", squad("hello unaff, a b",
+                            question("q", R"({"text": "unaff,", "answer_start": 6})") + ", " + question("none", "")));
+  // [CLS] a b [SEP], four tokens of the context: hello un ##aff , a b, and [SEP]
+  const auto set = open("squad", options(9, 2));
+  ASSERT_EQ(set->size(), 4);
+  EXPECT_EQ(set->info().classes, 12);
+  EXPECT_EQ(set->info().context, 9);
+  EXPECT_FALSE(set->info().has_bytes);
+  const Fields fields = set->read_fields(Numbers{0, 1});
+  EXPECT_THAT(names_of(fields), ElementsAre("ends", "inputs", "starts", "types"));
+  EXPECT_THAT(numbers(fields.at("inputs")), ElementsAre(kCls, kA, kB, kSep, kHello, kUn, kAff, kComma, kSep,  //
+                                                        kCls, kA, kB, kSep, kAff, kComma, kA, kB, kSep));
+  EXPECT_THAT(numbers(fields.at("types")), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1));
+  EXPECT_THAT(numbers(fields.at("starts")), ElementsAre(5, 0)) << "the second window lacks the answer's first token";
+  EXPECT_THAT(numbers(fields.at("ends")), ElementsAre(7, 0));
+  EXPECT_THAT(numbers(set->read_fields(Numbers{2}).at("ends")), ElementsAre(0));
+}
+
+TEST_F(TextSets, SquadKnowsTheQuestionAndTheCharactersOfAWindowInEachPart) {
+  write("train.json", squad("hello unaff, a b",
+                            question("q", R"({"text": "unaff,", "answer_start": 6})") + ", " + question("none", "")));
+  const auto part = subset(open("squad", options(9, 2)), {3, 1}, {});
+  ASSERT_NE(part->question_set(), nullptr);
+  const QuestionWindow window = part->question_set()->window(part->sample_in_whole(0));
+  EXPECT_EQ(window.question, 1);
+  EXPECT_EQ(part->question_set()->file().questions[1].id, "none");
+  EXPECT_EQ(window.first_context, 4U);
+  EXPECT_THAT(window.offsets, ElementsAre(text::CharRange{8, 11}, text::CharRange{11, 12}, text::CharRange{13, 14},
+                                          text::CharRange{15, 16}));
+  EXPECT_THAT(part->lengths(), ElementsAre(9, 9));
+  EXPECT_EQ(numbers(part->read_fields(Numbers{1}).at("inputs"))[4], kAff);
+}
+
+TEST_F(TextSets, SquadLeavesAnswersThatDifferInSpacesOutOfTraining) {
+  const std::string questions = question("q", R"({"text": "a b", "answer_start": 0})") + ", " +
+                                question("r", R"({"text": "a", "answer_start": 0})");
+  write("train-v1.1.json", squad("a  b", questions));
+  write("dev-v2.0.json", squad("a  b", questions));
+  EXPECT_EQ(open("squad", options(9))->size(), 1);
+  const auto test = open("squad", options(9), Split::kTest);
+  EXPECT_THAT(numbers(test->read_fields(Numbers{0, 1}).at("starts")), ElementsAre(kNoTarget, 4));
+}
+
+TEST_F(TextSets, SquadSaysWhatIsWrong) {
+  EXPECT_THAT(opening("squad", options(9)), says("has no file of the train split; put one there as train.json or"));
+  write("train.json", squad("a", question("q", "")));
+  EXPECT_THAT(opening("squad", {}), refuses("data.tokenizer is empty, but data.name = \"squad\" needs one"));
+  EXPECT_THAT(opening("squad", options(0)), refuses("data.max_length = 0"));
+  EXPECT_THAT(opening("squad", options(9, 9)), refuses("data.stride = 9"));
+  EXPECT_THAT(opening("squad", options(4)), testing::Throws<Error>()) << "no room for the context";
+}
+
+TEST_F(TextSets, RowsArePaddedAlikeWithAMaskOnlyIfTheyDiffer) {
+  write("train.jsonl", "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"a b\", \"label\": \"x\"}\n");
+  const auto set = open("jsonl", options(6));
+  EXPECT_THAT(set->lengths(), ElementsAre(3, 4));
+  EXPECT_THAT(names_of(set->read_fields(Numbers{1, 1})), ElementsAre("inputs", "targets"));
+  const Fields fields = set->read_fields(Numbers{0, 1});
+  EXPECT_THAT(numbers(fields.at("inputs")), ElementsAre(kCls, kA, kSep, 0, kCls, kA, kB, kSep));
+  EXPECT_THAT(numbers(fields.at("mask")), ElementsAre(1, 1, 1, 0, 1, 1, 1, 1));
+  TextOptions whole = options(6);
+  whole.pads_to_max = true;
+  EXPECT_THAT(open("jsonl", whole)->read_fields(Numbers{1}).at("mask").sizes(), ElementsAre(1, 6));
+  EXPECT_THROW(static_cast<void>(set->read_fields(Numbers{2})), BugError);
+}
+
+TEST_F(TextSets, ClassesAreTheLabelsOfTrainingInOrder) {
+  write("train.csv", "text,label\na,zoo\nb,ape\na,zoo\n");
+  write("test.csv", "text,label\nb,zoo\n");
+  write("val.csv", "not asked for");
+  const auto train = open("csv", options(8));
+  EXPECT_THAT(train->info().class_names, ElementsAre("ape", "zoo"));
+  EXPECT_THAT(numbers(train->read_fields(Numbers{0, 1, 2}).at("targets")), ElementsAre(1, 0, 1));
+  const auto test = open("csv", options(8), Split::kTest);
+  EXPECT_THAT(test->info().class_names, ElementsAre("ape", "zoo"));
+  EXPECT_THAT(numbers(test->read_fields(Numbers{0}).at("targets")), ElementsAre(1));
+  write("test.csv", "text,label\nb,zo\n");
+  EXPECT_THAT(opening("csv", options(8), Split::kTest),
+              says("test.csv: row 2 has the label \"zo\", which the training split lacks (it has ape, zoo); did you"));
+  write("train.csv", "text,label\na,10\nb,9\na,-1\n");
+  EXPECT_THAT(open("csv", options(8))->info().class_names, ElementsAre("-1", "9", "10"));
+}
+
+TEST_F(TextSets, LabelsMayBeNumbers) {
+  write("train.tsv", "s1\ts2\tscore\nhello hello\ta b\t2.5\na\tb\t-1\n");
+  TextOptions wanted = options(6);
+  wanted.text = "s1", wanted.text2 = "s2", wanted.label = "score", wanted.label_kind = LabelKind::kNumber;
+  const auto set = open("csv", wanted);
+  const Fields fields = set->read_fields(Numbers{0, 1});
+  EXPECT_THAT(names_of(fields), ElementsAre("inputs", "mask", "targets", "types"));
+  EXPECT_THAT(numbers(fields.at("inputs")).front(), kCls);
+  EXPECT_THAT(numbers(fields.at("types")), ElementsAre(0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 0));
+  EXPECT_TRUE(fields.at("targets").equal(at::tensor({2.5, -1.0}, at::kDouble)));
+  EXPECT_EQ(set->info().field("targets")->type, at::kDouble);
+  EXPECT_EQ(set->info().field("positions"), nullptr);
+  write("train.tsv", "s1\ts2\tscore\na\tb\tgood\n");
+  EXPECT_THAT(opening("csv", wanted), says("row 2 has the label \"good\", which is not a number"));
+  write("train.tsv", "s1\ts2\tscore\n");
+  EXPECT_THAT(opening("csv", wanted), says("has no texts"));
+}
+
+// Tokens 0, 1, 2, ... as nanoGPT's uint16.
+std::string uint16_tokens(int count) {
+  std::string bytes;
+  for (int i = 0; i < count; ++i) bytes += {static_cast<char>(i & 255), static_cast<char>(i >> 8)};
+  return bytes;
+}
+
+TEST_F(TextSets, TokensAreWindowsOfTheRunningText) {
+  write("a_train_1.bin", uint16_tokens(7));
+  write("a_train_2.bin", uint16_tokens(4));
+  write("a_val_1.bin", uint16_tokens(6));
+  TextOptions wanted = options(5);
+  wanted.vocabulary = 7;
+  const auto set = open("tokens", wanted);
+  EXPECT_EQ(set->size(), 2);
+  EXPECT_EQ(set->info().classes, 7);
+  const Fields fields = set->read_fields(Numbers{1, 0});
+  EXPECT_THAT(names_of(fields), ElementsAre("inputs", "targets"));
+  EXPECT_THAT(numbers(fields.at("inputs")), ElementsAre(5, 6, 0, 1, 2, 0, 1, 2, 3, 4));
+  EXPECT_THAT(numbers(fields.at("targets")), ElementsAre(6, 0, 1, 2, 3, 1, 2, 3, 4, 5));
+  EXPECT_EQ(open("tokens", wanted, Split::kTest)->size(), 1);
+  wanted.vocabulary = 6;
+  EXPECT_THROW(static_cast<void>(open("tokens", wanted)->read_fields(Numbers{1})), DataError) << "token 6 is none";
+  wanted.tokenizer.clear(), wanted.vocabulary = 0;
+  EXPECT_THAT(opening("tokens", wanted), refuses("does not say how many tokens its vocabulary has"));
+  wanted.vocabulary = 7, wanted.max_length = 6;
+  EXPECT_THAT(opening("tokens", wanted, Split::kTest), says("the test split has 6 tokens, but needs 7"));
+}
+
+TEST_F(TextSets, OneTokenFileHasItsLastTenthForTesting) {
+  write("all.bin", uint16_tokens(100));
+  TextOptions wanted = options(4);
+  wanted.vocabulary = 100;
+  const auto of = [&](Split split) { return open_tokens(folder_ / "all.bin", wanted, split); };
+  EXPECT_EQ(of(Split::kTrain)->size(), 22);
+  EXPECT_EQ(of(Split::kTest)->size(), 2);
+  EXPECT_THAT(numbers(of(Split::kTest)->read_fields(Numbers{0}).at("targets")), ElementsAre(91, 92, 93, 94));
+}
+
+class Documents final : public TokenSource {
+ public:
+  explicit Documents(const Numbers& lengths) {
+    for (const std::int64_t length : lengths) begins_.push_back(begins_.back() + length);
+  }
+  [[nodiscard]] std::int64_t tokens() const override { return begins_.back(); }
+  [[nodiscard]] std::int64_t documents() const override { return std::ssize(begins_) - 1; }
+  [[nodiscard]] std::int64_t document_begin(std::int64_t document) const override { return begins_[document]; }
+  // Token i is i.
+  void copy(std::int64_t begin, std::int64_t count, std::int64_t* out) const override {
+    ASSERT_LE(begin + count, tokens());
+    for (std::int64_t i = 0; i < count; ++i) out[i] = begin + i;
+  }
+
+ private:
+  Numbers begins_{0};
+};
+
+std::unique_ptr<Dataset> packed(const Numbers& lengths, std::int64_t max_length, Packing pack) {
+  auto source = std::make_unique<Documents>(lengths);
+  const TokenRange range{0, source->tokens()};
+  return make_token_dataset("tokens", std::move(source), range, 1000, {.max_length = max_length, .pack = pack},
+                            Split::kTrain);
+}
+
+TEST(Packing, PutsWholeDocumentsIntoRows) {
+  const auto apart = packed({3, 2, 4, 1}, 5, Packing::kApart);  // rows: 3 + 2, 4 + 1
+  ASSERT_EQ(apart->size(), 2);
+  const Fields fields = apart->read_fields(Numbers{0, 1});
+  EXPECT_THAT(names_of(fields), ElementsAre("inputs", "mask", "positions", "targets"));
+  EXPECT_THAT(numbers(fields.at("inputs")), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+  EXPECT_THAT(numbers(fields.at("mask")), ElementsAre(1, 1, 1, 2, 2, 1, 1, 1, 1, 2));
+  EXPECT_THAT(numbers(fields.at("positions")), ElementsAre(0, 1, 2, 0, 1, 0, 1, 2, 3, 0));
+  constexpr std::int64_t kNone = kNoTarget;
+  EXPECT_THAT(numbers(fields.at("targets")), ElementsAre(1, 2, kNone, 4, kNone, 6, 7, 8, kNone, kNone));
+  const auto together = packed({3, 2, 4}, 5, Packing::kTogether);
+  EXPECT_THAT(names_of(together->read_fields(Numbers{0})), ElementsAre("inputs", "targets"));
+  const Fields padded = together->read_fields(Numbers{0, 1});
+  EXPECT_THAT(names_of(padded), ElementsAre("inputs", "mask", "targets"));
+  EXPECT_THAT(numbers(padded.at("mask")), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1, 1, 0));
+}
+
+// Every token once, with the next one of its document as its target, in rows of at most max_length.
+TEST(Packing, KeepsEveryTokenAndTarget) {
+  RngStream rng(3);
+  for (int round = 0; round < 60; ++round) {
+    Numbers lengths(1 + rng.below(30));
+    for (auto& length : lengths) length = static_cast<std::int64_t>(rng.below(25));
+    lengths.push_back(1);
+    const auto max_length = static_cast<std::int64_t>(1 + rng.below(12));
+    const auto set = packed(lengths, max_length, round % 2 == 0 ? Packing::kApart : Packing::kTogether);
+    std::set<std::int64_t> last;
+    std::int64_t tokens = 0;
+    for (const std::int64_t length : lengths) {
+      tokens += length;
+      if (length > 0) last.insert(tokens - 1);
+    }
+    std::set<std::int64_t> seen;
+    for (std::int64_t row = 0; row < set->size(); ++row) {
+      const Fields fields = set->read_fields(Numbers{row});
+      ASSERT_LE(fields.at("inputs").size(1), max_length);
+      const Numbers inputs = numbers(fields.at("inputs")), targets = numbers(fields.at("targets"));
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        EXPECT_TRUE(seen.insert(inputs[i]).second) << "token " << inputs[i] << " twice";
+        EXPECT_EQ(targets[i], last.contains(inputs[i]) ? kNoTarget : inputs[i] + 1);
+      }
+    }
+    EXPECT_EQ(std::ssize(seen), tokens);
+  }
+}
+
+TEST_F(TextSets, TextIsTokenizedAndItsLastTenthIsForTesting) {
+  write("all.txt", "a b a b a b a b a hello");  // the last 2 of 23 bytes: lo
+  const auto of = [&](Split split, TextOptions wanted) {
+    return open_tokenized_text("text", folder_ / "all.txt", wanted, split);
+  };
+  EXPECT_EQ(of(Split::kTrain, options(9))->size(), 1);
+  EXPECT_THAT(numbers(of(Split::kTrain, options(8))->read_fields(Numbers{0}).at("targets")),
+              ElementsAre(kB, kA, kB, kA, kB, kA, kB, kA));
+  write("all.txt", "a\nb\n\nhello\na b\na\nb\na\nb\n hello\n");
+  TextOptions lines = options(4);
+  lines.each_line_is_document = true, lines.pack = Packing::kApart, lines.adds_special_tokens = true;
+  EXPECT_THAT(numbers(of(Split::kTrain, lines)->read_fields(Numbers{2}).at("inputs")), ElementsAre(kCls, kHello, kSep));
+  const auto test = of(Split::kTest, lines);
+  EXPECT_EQ(test->size(), 1);
+  EXPECT_THAT(numbers(test->read_fields(Numbers{0}).at("inputs")), ElementsAre(kCls, kHello, kSep));
+}
+
+TEST_F(TextSets, TablesWithoutLabelsAreDocuments) {
+  write("train.jsonl", "{\"body\": \"a b\"}\n{\"body\": \"\"}\n{\"body\": \"hello\"}\n");
+  TextOptions wanted = options(6);
+  wanted.label_kind = LabelKind::kNone, wanted.text = "body", wanted.pack = Packing::kApart;
+  const auto set = open("jsonl", wanted);
+  EXPECT_EQ(set->size(), 1);
+  EXPECT_THAT(numbers(set->read_fields(Numbers{0}).at("mask")), ElementsAre(1, 1, 2));
+}
+
+at::Tensor random_tokens(at::IntArrayRef sizes) { return at::randint(10, 500, sizes, at::TensorOptions(at::kLong)); }
+
+TEST(MaskTokens, HidesAShareAndTargetsWhatItHid) {
+  const at::Tensor plain = random_tokens({200, 500});
+  Fields fields{{"inputs", plain.clone()}, {"targets", plain}};
+  mask_tokens(fields, {.share = 0.15, .mask_id = 1, .vocabulary = 500, .kept = {10, 11}},
+              [](std::size_t row) { return derive_key(7, row); });
+  const at::Tensor &inputs = fields.at("inputs"), &targets = fields.at("targets");
+  const at::Tensor chosen = targets.ne(kNoTarget);
+  EXPECT_TRUE(targets.masked_select(chosen).equal(plain.masked_select(chosen)));
+  EXPECT_TRUE(inputs.masked_select(chosen.logical_not()).equal(plain.masked_select(chosen.logical_not())));
+  EXPECT_EQ(chosen.logical_and(plain.lt(12)).sum().item<std::int64_t>(), 0);
+  const auto share = [](const at::Tensor& what, const at::Tensor& of) {
+    return what.logical_and(of).sum().item<double>() / of.sum().item<double>();
+  };
+  EXPECT_NEAR(share(chosen, plain.ge(12)), 0.15, 0.005);  // 4 deviations
+  EXPECT_NEAR(share(inputs.eq(1), chosen), 0.8, 0.015);
+  EXPECT_NEAR(share(inputs.eq(plain), chosen), 0.1, 0.012);
+  EXPECT_LT(inputs.max().item<std::int64_t>(), 500);
+}
+
+TEST(MaskTokens, DrawsTheSameWhateverThePaddingAndTheOtherRows) {
+  const at::Tensor row = random_tokens({1, 40});
+  const MaskOptions options{.share = 0.5, .mask_id = 1, .vocabulary = 500};
+  Fields alone{{"inputs", row.clone()}};
+  mask_tokens(alone, options, [](std::size_t) { return 5; });
+  Fields padded{{"inputs", at::cat({random_tokens({1, 60}), at::cat({row, random_tokens({1, 20})}, 1)})},
+                {"mask", at::ones({2, 60}, at::kLong)}};
+  padded.at("mask")[1].narrow(0, 40, 20).zero_();
+  mask_tokens(padded, options, [](std::size_t i) { return i == 1 ? 5 : 6; });
+  for (const char* name : {"inputs", "targets"})
+    EXPECT_TRUE(padded.at(name)[1].narrow(0, 0, 40).equal(alone.at(name)[0])) << name;
+  EXPECT_TRUE(padded.at("targets")[1].narrow(0, 40, 20).eq(kNoTarget).all().item<bool>());
+}
+
+TEST(MaskTokens, AreNewInEachEpochAndTheSameInATest) {
+  const auto reading = [](Split split) {
+    return std::make_pair(std::shared_ptr<Dataset>(open_dataset({.name = "toy", .context = 64}, split)),
+                          SampleReaderOptions{.masking = {.share = 0.3, .mask_id = 1, .vocabulary = 64}});
+  };
+  const auto inputs_in = [](const auto& set, std::int64_t epoch) {
+    const SampleReader reader(*set.first, set.second);
+    return reader.read(Numbers{3, 5}, reader.view_in(epoch)).at("inputs");
+  };
+  const auto train = reading(Split::kTrain), test = reading(Split::kTest);
+  EXPECT_TRUE(inputs_in(train, 1).equal(inputs_in(train, 1)));
+  EXPECT_FALSE(inputs_in(train, 1).equal(inputs_in(train, 2)));
+  EXPECT_TRUE(inputs_in(test, 1).equal(inputs_in(test, 2)));
+}
+
+TEST_F(TextSets, BatchesOfSimilarLengthsHaveEverySampleOnce) {
+  std::string rows = "text,label\n";
+  RngStream rng(1);
+  for (int i = 0; i < 700; ++i) {
+    std::string text = "a";
+    for (auto more = rng.below(12); more > 0; --more) text += " b";
+    rows += text + ",x\n";
+  }
+  write("train.csv", rows);
+  const auto set = open("csv", options(16));
+  const auto read_epoch = [&](bool groups, std::int64_t first, std::set<std::int64_t>& seen) {
+    Loader loader(*set, {.batch_size = 5, .threads = 3, .endless = false, .groups_by_length = groups, .seed = 3},
+                  {.batch = first});
+    std::int64_t padding = 0;
+    while (const auto batch = loader.next()) {
+      for (const std::int64_t id : numbers(batch->sample_ids)) EXPECT_TRUE(seen.insert(id).second);
+      if (batch->fields.contains("mask")) padding += batch->at("mask").eq(0).sum().item<std::int64_t>();
+    }
+    return padding;
+  };
+  std::set<std::int64_t> all, plain, rest;
+  EXPECT_LT(10 * read_epoch(true, 0, all), read_epoch(false, 0, plain));
+  EXPECT_EQ(all.size(), 700U);
+  read_epoch(true, 100, rest);
+  EXPECT_EQ(rest.size(), 200U) << "what a resumed run has left";
+}
+
+}  // namespace
+}  // namespace sluice::data
