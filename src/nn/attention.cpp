@@ -6,133 +6,37 @@
 #include <mutex>
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "core/check.h"
+#include "nn/attention_cpu.h"
 #include "nn/dropout.h"
 #include "nn/flops.h"
-#include "nn/kernel_data.h"
-#include "nn/own_operator.h"
-#include "nn/parallel.h"
 
 namespace sluice::nn {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+// Longest run of our CPU kernels. Beyond it ATen's are about as fast (float32) or faster (bfloat16).
+std::int64_t longest_run(const at::Tensor& x) { return is_bf16(x) ? 1024 : 2048; }
 
-constexpr std::int64_t kLongestSequence = 256;  // longest measured; the saved probabilities grow with its square
-
-// The query is the first third of `packed`, or a tensor of its own.
-struct Operands {
-  at::Tensor query, packed;  // query undefined: self-attention
-  std::int64_t heads;
-
-  [[nodiscard]] bool is_self() const { return !query.defined(); }
-  [[nodiscard]] std::int64_t width() const { return packed.size(2) / (is_self() ? 3 : 2); }
-  [[nodiscard]] std::int64_t queries() const { return is_self() ? packed.size(1) : query.size(1); }
-  [[nodiscard]] kernels::AttentionShape shape() const {
-    const std::int64_t head_width = width() / heads;
-    return {.queries = queries(),
-            .keys = packed.size(1),
-            .head_width = head_width,
-            .q_stride = is_self() ? packed.size(2) : width(),
-            .kv_stride = packed.size(2),
-            .out_stride = width(),
-            .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_width)))};
-  }
-};
-
-template <typename T>
-struct Pointers {
-  T *q, *k, *v;
-};
-
-template <typename T>
-Pointers<T> head_pointers(const Operands& where, T* query, T* packed, std::int64_t sample, std::int64_t head) {
-  const std::int64_t width = where.width(), offset = head * (width / where.heads);
-  T* row = packed + sample * where.packed.size(1) * where.packed.size(2) + offset;
-  if (where.is_self()) return {row, row + width, row + 2 * width};
-  return {query + sample * where.queries() * width + offset, row, row + width};
+std::int64_t kv_heads_of(const AttentionOptions& options) {
+  const std::int64_t heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
+  check(heads > 0 && options.heads % heads == 0, "kv_heads that divide heads");
+  return heads;
 }
 
-template <typename T>
-class AttentionFunction : public torch::autograd::Function<AttentionFunction<T>> {
- public:
-  static at::Tensor forward(AutogradContext* ctx, const std::optional<at::Tensor>& query, const at::Tensor& packed,
-                            std::int64_t heads) {
-    const Operands in{query ? query->contiguous() : at::Tensor(), packed.contiguous(), heads};
-    OwnOperator call("sluice::attention", {in.query, in.packed});
-    const auto shape = in.shape();
-    const auto& kernel = kernels::best().attention.of<T>();
-    const std::int64_t samples = packed.size(0), matrix = shape.queries * kernel.padded(shape.keys);
-    at::Tensor out = at::empty({samples, shape.queries, in.width()}, packed.options());
-    at::Tensor probabilities = at::empty({samples, heads, matrix}, packed.options());
-    T *outs = mutable_values_of<T>(out), *ps = mutable_values_of<T>(probabilities);
-    const T *qs = values_of<T>(in.query), *kvs = values_of<T>(in.packed);
-    parallel_for(0, samples * heads, 1, [&](std::int64_t begin, std::int64_t end) {
-      std::vector<float> scratch(kernel.scratch_floats(shape.queries, shape.keys, shape.head_width));
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t sample = i / heads, head = i % heads;
-        const auto p = head_pointers(in, qs, kvs, sample, head);
-        kernel.forward(shape, p.q, p.k, p.v, ps + i * matrix,
-                       outs + sample * shape.queries * in.width() + head * shape.head_width, scratch.data());
-      }
-    });
-    call.made({out, probabilities});
-    ctx->save_for_backward({in.query, in.packed, probabilities});
-    ctx->saved_data["heads"] = heads;
-    return out;
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const variable_list saved = ctx->get_saved_variables();
-    const std::int64_t heads = ctx->saved_data["heads"].toInt();
-    const Operands in{saved[0], saved[1], heads};
-    const auto shape = in.shape();
-    const auto& kernel = kernels::best().attention.of<T>();
-    const std::int64_t samples = in.packed.size(0), matrix = shape.queries * kernel.padded(shape.keys);
-    const at::Tensor grad = grads[0].contiguous();
-    OwnOperator call("sluice::attention_backward", {grad, in.query, in.packed, saved[2]});
-    const at::Tensor grad_query = in.is_self() ? at::Tensor() : at::empty_like(in.query);
-    const at::Tensor grad_packed = at::empty_like(in.packed);
-    const T *qs = values_of<T>(in.query), *kvs = values_of<T>(in.packed), *ps = values_of<T>(saved[2]),
-            *gs = values_of<T>(grad);
-    T *grad_qs = mutable_values_of<T>(grad_query), *grad_kvs = mutable_values_of<T>(grad_packed);
-    parallel_for(0, samples * heads, 1, [&](std::int64_t begin, std::int64_t end) {
-      std::vector<float> scratch(kernel.scratch_floats(shape.queries, shape.keys, shape.head_width));
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t sample = i / heads, head = i % heads;
-        const auto p = head_pointers(in, qs, kvs, sample, head);
-        const auto g = head_pointers(in, grad_qs, grad_kvs, sample, head);
-        kernel.backward(shape, p.q, p.k, p.v, ps + i * matrix,
-                        gs + sample * shape.queries * in.width() + head * shape.head_width, g.q, g.k, g.v,
-                        scratch.data());
-      }
-    });
-    call.made({grad_query, grad_packed});
-    return {grad_query, grad_packed, {}};
-  }
-};
-
-bool attention_is_fast(const Operands& in, const AttentionOptions& options, const ForwardContext& context) {
+bool attention_is_fast(const AttentionOperands& in, const AttentionOptions& options, const ForwardContext& context) {
   const bool with_dropout = context.training && options.dropout > 0;
-  return !with_dropout && !options.causal && suits_kernels(in.packed) && in.packed.numel() > 0 &&
-         in.packed.size(1) <= kLongestSequence && (in.width() / in.heads) % kernels::kHeadStep == 0;
-}
-
-at::Tensor fast_attention(const std::optional<at::Tensor>& query, const at::Tensor& packed, std::int64_t heads) {
-  return with_type_of(packed,
-                      [&](auto number) { return AttentionFunction<decltype(number)>::apply(query, packed, heads); });
+  if (with_dropout || !suits_kernels(in.packed) || in.packed.numel() == 0 ||
+      in.head_width() % kernels::kHeadStep != 0) {
+    return false;
+  }
+  const auto runs = in.runs();
+  const std::int64_t longest = longest_run(in.packed);
+  return runs && std::ranges::all_of(*runs, [longest](const AttentionRun& run) { return run.keys <= longest; });
 }
 
 at::Tensor split_heads(const at::Tensor& x, std::int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, -1}).transpose(1, 2);
-}
-
-// [queries, keys]: true if the key comes after the query.
-at::Tensor later_keys(const at::Tensor& scores) {
-  return at::ones({scores.size(2), scores.size(3)}, scores.options().dtype(at::kBool)).triu(1);
 }
 
 // ATen's CPU kernel of scaled_dot_product_attention turns NaN scores into numbers, because its exp does: forward in
@@ -156,33 +60,72 @@ void settle_order_on_gpus(const at::Tensor& q, const at::Tensor& k, const at::Te
   });
 }
 
-// Without dropout. Fused kernels add up gradients in varying order, so deterministic runs avoid them.
-at::Tensor attention_on_gpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
-  if (at::globalContext().deterministicAlgorithms()) {
-    return std::get<0>(at::_scaled_dot_product_attention_math(q, k, v, {}, 0.0, causal));
+struct Heads {
+  at::Tensor q, k, v;  // [N, heads, positions, head_width]
+};
+
+struct Visibility {
+  bool causal = false;
+  at::Tensor groups;  // [N, T]; undefined: one group
+
+  // True if the query sees the key: [T, T] or [N, 1, T, T]. Undefined: it sees all. Padding sees padding, so that no
+  // row is empty.
+  [[nodiscard]] at::Tensor mask(const at::Tensor& q) const {
+    at::Tensor visible;
+    if (groups.defined()) visible = groups.unsqueeze(2).eq(groups.unsqueeze(1)).unsqueeze(1);
+    if (!causal) return visible;
+    const at::Tensor earlier = at::ones({q.size(2), q.size(2)}, q.options().dtype(at::kBool)).tril();
+    return visible.defined() ? visible.logical_and(earlier) : earlier;
   }
-  settle_order_on_gpus(q, k, v);
-  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
+};
+
+// Without dropout. A mask prevents the fastest kernels, so causal attention without groups does not use one.
+// On GPUs, fused kernels add up gradients in varying order, so deterministic runs avoid them.
+at::Tensor fused_attention(const Heads& heads, const Visibility& visibility) {
+  std::optional<at::Tensor> mask;
+  if (visibility.groups.defined()) mask = visibility.mask(heads.q);
+  const bool causal = visibility.causal && !mask;
+  if (heads.q.is_cuda()) {
+    if (at::globalContext().deterministicAlgorithms()) {
+      return std::get<0>(at::_scaled_dot_product_attention_math(heads.q, heads.k, heads.v, mask, 0.0, causal));
+    }
+    settle_order_on_gpus(heads.q, heads.k, heads.v);
+  }
+  return at::scaled_dot_product_attention(heads.q, heads.k, heads.v, mask, 0.0, causal);
 }
 
-at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                           at::TensorList operands, const AttentionOptions& options, const ForwardContext& context) {
-  const at::Tensor q = split_heads(query, options.heads), k = split_heads(key, options.heads),
-                   v = split_heads(value, options.heads);
+at::Tensor attention_by_formula(const Heads& heads, const Visibility& visibility, const AttentionOptions& options,
+                                const ForwardContext& context) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(heads.q.size(3)));
+  at::Tensor scores = at::matmul(heads.q, heads.k.transpose(2, 3)) * scale;
+  const at::Tensor mask = visibility.mask(heads.q);
+  if (mask.defined()) scores = scores.masked_fill(mask.logical_not(), -std::numeric_limits<double>::infinity());
+  const at::Tensor probabilities = at::softmax(scores, -1);
+  return at::matmul(dropout(probabilities, options.dropout, options.site, context), heads.v);
+}
+
+// [N, T, kv_heads * d] -> [N, heads, T, d]; each key head stands next to its copies.
+at::Tensor split_kv_heads(const at::Tensor& x, const AttentionOptions& options) {
+  const std::int64_t kv_heads = kv_heads_of(options);
+  const at::Tensor split = split_heads(x, kv_heads);
+  return kv_heads == options.heads ? split : split.repeat_interleave(options.heads / kv_heads, 1);
+}
+
+// parts: query, key, value.
+at::Tensor plain_attention(at::TensorList parts, at::TensorList operands, const Visibility& visibility,
+                           const AttentionOptions& options, const ForwardContext& context) {
+  const at::Tensor& query = parts[0];
+  const Heads heads{split_heads(query, options.heads), split_kv_heads(parts[1], options),
+                    split_kv_heads(parts[2], options)};
   const bool with_dropout = context.training && options.dropout > 0;
   at::Tensor out;
   if (with_dropout || query.scalar_type() == at::kDouble || may_lose_not_finite(operands)) {
-    const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
-    at::Tensor scores = at::matmul(q, k.transpose(2, 3)) * scale;
-    if (options.causal) scores = scores.masked_fill(later_keys(scores), -std::numeric_limits<double>::infinity());
-    const at::Tensor probabilities = at::softmax(scores, -1);
-    out = at::matmul(dropout(probabilities, options.dropout, options.site, context), v);
-  } else if (query.is_cuda()) {
-    out = attention_on_gpu(q, k, v, options.causal);
+    out = attention_by_formula(heads, visibility, options, context);
   } else {
-    out = at::scaled_dot_product_attention(q, k, v, {}, 0.0, options.causal);
+    out = fused_attention(heads, visibility);
   }
-  return out.transpose(1, 2).reshape(query.sizes());
+  out = out.transpose(1, 2).reshape(query.sizes());
+  return visibility.groups.defined() ? out.masked_fill(visibility.groups.eq(0).unsqueeze(2), 0) : out;
 }
 
 // As in PyTorch, causal attention counts masked scores, too.
@@ -193,24 +136,31 @@ void count(const at::Tensor& query, std::int64_t queries, const at::Tensor& pack
 
 }  // namespace
 
-at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& options, const ForwardContext& context) {
-  count(packed, packed.size(1), packed, packed.size(2) / 3);
-  if (attention_is_fast({{}, packed, options.heads}, options, context)) {
-    return fast_attention(std::nullopt, packed, options.heads);
-  }
-  const auto parts = packed.chunk(3, 2);
-  return plain_attention(parts[0], parts[1], parts[2], {packed}, options, context);
+at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& options, const ForwardContext& context,
+                          const at::Tensor& groups) {
+  check(!groups.defined() || (groups.scalar_type() == at::kLong && groups.sizes() == packed.sizes().slice(0, 2)),
+        "attention groups [N, T] of int64");
+  const std::int64_t kv_heads = kv_heads_of(options);
+  const AttentionOperands in{{}, packed, groups, options.heads, kv_heads, options.causal};
+  check(packed.size(2) == (options.heads + 2 * kv_heads) * in.head_width(), "packed [N, T, (heads + 2 kv_heads) * d]");
+  count(packed, packed.size(1), packed, in.width());
+  if (attention_is_fast(in, options, context)) return attention_on_cpu(in);
+  const std::int64_t of_kv = kv_heads * in.head_width();
+  const Visibility visibility{options.causal,
+                              groups.defined() ? groups.to(packed.device(), /*non_blocking=*/true) : at::Tensor()};
+  return plain_attention(packed.split_with_sizes({in.width(), of_kv, of_kv}, 2), {packed}, visibility, options,
+                         context);
 }
 
 at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
                            const ForwardContext& context) {
   check(!options.causal, "cross-attention without a causal mask");
-  count(query, query.size(1), packed, packed.size(2) / 2);
-  if (attention_is_fast({query, packed, options.heads}, options, context)) {
-    return fast_attention(query, packed, options.heads);
-  }
+  const AttentionOperands in{query, packed, {}, options.heads, kv_heads_of(options), false};
+  check(query.size(2) == in.width(), "a query as wide as its heads");
+  count(query, query.size(1), packed, in.width());
+  if (attention_is_fast(in, options, context)) return attention_on_cpu(in);
   const auto parts = packed.chunk(2, 2);
-  return plain_attention(query, parts[0], parts[1], {query, packed}, options, context);
+  return plain_attention({query, parts[0], parts[1]}, {query, packed}, {}, options, context);
 }
 
 }  // namespace sluice::nn

@@ -1,9 +1,13 @@
 // attention: multi-head softmax attention over packed projections. Causal: no position attends to later ones.
-// CPU kernels of this project run for float32 or bfloat16, not causal, without dropout, short sequences and a head
-// width in multiples of 16; they keep the probabilities for backward. Otherwise ATen runs. Dropout (with a keyed mask),
-// float64 and inputs that are not finite use the plain formula.
-// On GPUs, scaled_dot_product_attention takes the first backend of kOrderOnGpus that supports the input. Gradients of
-// fused backends repeat bit for bit only if LibTorch raises an error for every nondeterministic operator. So with
+// Groups restrict attention to positions of the same group: Hugging Face's attention_mask (0 is padding, 1 is text), or
+// documents packed into one row (1, 2, 3, ...). Grouped-query attention: several query heads share a key head (Ainslie
+// et al. 2023).
+// CPU kernels of this project run for float32 (up to 2048 positions of a group) or bfloat16 (up to 1024), without
+// dropout and with a head width in multiples of 16. They compute each group by itself, so padding and pairs of
+// different groups cost nothing. Otherwise ATen runs with a mask: also if a group has padding or another group inside.
+// Dropout (with a keyed mask), float64 and inputs that are not finite use the plain formula. On GPUs,
+// scaled_dot_product_attention takes the first backend of kOrderOnGpus that supports the input. Gradients of fused
+// backends repeat bit for bit only if LibTorch raises an error for every nondeterministic operator. So with
 // at::Context::deterministicAlgorithms() (train.deterministic) the plain formula always runs.
 #pragma once
 
@@ -23,14 +27,20 @@ inline constexpr std::array kOrderOnGpus{at::SDPBackend::flash_attention, at::SD
 struct AttentionOptions {
   std::int64_t heads = 1;
   double dropout = 0;
-  std::string_view site;  // key of the dropout mask
-  bool causal = false;    // self_attention() only
+  std::string_view site;      // key of the dropout mask
+  bool causal = false;        // self_attention() only
+  std::int64_t kv_heads = 0;  // heads of key and value, a divisor of `heads`; 0: as many as `heads`
 };
 
-// packed: [N, T, 3 width], query, key and value side by side. Returns [N, T, width].
-at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& options, const ForwardContext& context);
+// packed: [N, T, (heads + 2 kv_heads) head_width], query, key and value side by side. Returns [N, T, heads *
+// head_width].
+// groups: undefined (one group), or [N, T] int64. A position attends to positions with its own value. 0 is padding: the
+// output and all gradients are zero there. On CPUs the values are read; on GPUs the call does not wait for them.
+at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& options, const ForwardContext& context,
+                          const at::Tensor& groups = {});
 
-// query: [N, Q, width]; packed: [N, T, 2 width], key and value side by side. Returns [N, Q, width].
+// query: [N, Q, heads * head_width]; packed: [N, T, 2 kv_heads * head_width], key and value side by side. Returns the
+// shape of query.
 at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
                            const ForwardContext& context);
 

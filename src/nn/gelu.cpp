@@ -74,7 +74,7 @@ at::Tensor gelu(const at::Tensor& x) {
 }
 
 at::Tensor linear_gelu(const at::Tensor& x, const Linear& linear, const ForwardContext& context, GeluForm form) {
-  if (linear.bias().scalar_type() == at::kFloat && gpu::suits(x)) {
+  if (linear.has_bias() && linear.bias().scalar_type() == at::kFloat && gpu::suits(x)) {
     return BiasGeluOnGpu::apply(linear.without_bias(x, context), linear.bias(), form);
   }
   const at::Tensor y = linear(x, context);

@@ -148,9 +148,10 @@ Linear::Linear(Registry& registry, const std::string& name, std::int64_t in, std
     : layout_(layout),
       activations_(registry.activations()),
       weight_(&registry.add_parameter(name + ".weight", weight_sizes(in, out, layout), init.weight)),
-      bias_(&registry.add_parameter(name + ".bias", {out}, init.bias, ParameterRole::kBias)) {}
+      bias_(init.bias ? &registry.add_parameter(name + ".bias", {out}, *init.bias, ParameterRole::kBias) : nullptr) {}
 
 at::Tensor Linear::operator()(const at::Tensor& x, const ForwardContext& context) const {
+  if (!has_bias()) return without_bias(x, context);
   return linear(x.to(activations_), {weight_->value}, {bias_->value}, context, layout_);
 }
 
@@ -162,8 +163,9 @@ at::Tensor linear_packed(const at::Tensor& x, std::span<const Linear* const> lay
   std::vector<at::Tensor> weights, biases;
   for (const Linear* layer : layers) {
     weights.push_back(layer->weight());
-    biases.push_back(layer->bias());
+    if (layer->has_bias()) biases.push_back(layer->bias());
   }
+  check(biases.empty() || biases.size() == weights.size(), "layers that all have a bias, or none");
   return linear(x, weights, biases, context);
 }
 

@@ -3,6 +3,7 @@
 // bfloat16 with float32 parameters (bfloat16.h). Double backward is not supported.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "nn/registry.h"
@@ -21,9 +22,10 @@ at::Tensor linear(const at::Tensor& x, const std::vector<at::Tensor>& weights, c
 
 struct LinearInit {
   Init weight;
-  Init bias;
+  std::optional<Init> bias;  // nothing: the layer has no bias
   static LinearInit torch_default(std::int64_t in) { return {Init::uniform_fan_in(in), Init::uniform_fan_in(in)}; }
   static LinearInit transformer(double deviation = 0.02) { return {Init::normal(deviation), Init::constant(0)}; }
+  static LinearInit without_bias(double deviation) { return {Init::normal(deviation), std::nullopt}; }
 };
 
 class Linear {
@@ -34,16 +36,18 @@ class Linear {
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context) const;
   [[nodiscard]] at::Tensor without_bias(const at::Tensor& x, const ForwardContext& context) const;
   [[nodiscard]] const at::Tensor& weight() const { return weight_->value; }
-  [[nodiscard]] const at::Tensor& bias() const { return bias_->value; }
+  [[nodiscard]] bool has_bias() const { return bias_ != nullptr; }
+  [[nodiscard]] const at::Tensor& bias() const { return bias_->value; }  // Requires: has_bias().
 
  private:
   WeightLayout layout_;
   at::ScalarType activations_;
   Parameter* weight_;
-  Parameter* bias_;
+  Parameter* bias_;  // null: no bias
 };
 
-// One product for several kOutIn layers over x, in the type of x. Returns their outputs side by side.
+// One product for several kOutIn layers over x, in the type of x. All have a bias, or none. Returns their outputs side
+// by side.
 at::Tensor linear_packed(const at::Tensor& x, std::span<const Linear* const> layers, const ForwardContext& context);
 
 }  // namespace sluice::nn

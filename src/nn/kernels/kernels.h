@@ -57,13 +57,51 @@ struct GeluKernels {
   void (*backward)(const T* x, const T* grad, std::int64_t count, T* grad_x);
 };
 
-// One head of one sample. Rows of q, k, v and their gradients are `*_stride` numbers apart. Requires: head_width is a
-// multiple of kHeadStep. probabilities: [queries, padded(keys)]; the columns after `keys` are zero.
+// Root-mean-square norm of rows of `width` values: y = weight * n, with n = x * inverse rounded to Out and
+// inverse[row] = 1 / sqrt(mean(x^2) + epsilon).
+template <typename In, typename Out>
+struct RmsNormKernels {
+  void (*forward)(const In* x, const float* weight, float epsilon, std::int64_t rows, std::int64_t width, Out* y,
+                  float* inverse);
+  // grad_weight[i] += sum over rows of grad * n.
+  void (*backward)(const In* x, const Out* grad, const float* weight, const float* inverse, std::int64_t rows,
+                   std::int64_t width, In* grad_x, float* grad_weight);
+};
+
+// y = gate * sigmoid(gate) * up for rows of `width` gates, followed by `width` ups.
+template <typename T>
+struct SwigluKernels {
+  void (*forward)(const T* gated, std::int64_t rows, std::int64_t width, T* y);
+  void (*backward)(const T* gated, const T* grad, std::int64_t rows, std::int64_t width, T* grad_gated);
+};
+
+// Rotates the pairs (x[i], x[half + i]) of each head of one position by the angle of cosine[i] and sine[i] * direction.
+template <typename T>
+struct RotaryKernels {
+  void (*rotate)(const T* x, const float* cosine, const float* sine, float direction, std::int64_t heads,
+                 std::int64_t half, T* y);
+};
+
+struct RowSums {
+  float largest, exponentials, sum;  // of x, exp(x - largest) and x
+};
+template <typename T>
+struct CrossEntropyKernels {
+  RowSums (*sums)(const T* row, std::int64_t count);
+  // grad = factor * (exp(x - log_sum) - offset)
+  void (*gradient)(const T* row, std::int64_t count, float log_sum, float factor, float offset, T* grad);
+};
+
+// One key head of one sample, and the query heads that share it: adjacent in q, out and their gradients. Rows of q, k,
+// v and their gradients are `*_stride` numbers apart. Requires: head_width is a multiple of kHeadStep. probabilities:
+// [query_heads, queries, padded(keys)]; the columns after `keys` are zero.
 inline constexpr std::int64_t kHeadStep = 16;
 struct AttentionShape {
   std::int64_t queries, keys, head_width;
   std::int64_t q_stride, kv_stride, out_stride;
   float scale;
+  std::int64_t query_heads = 1;
+  bool causal = false;  // LongAttentionKernels only: query i sees keys 0 .. i
 };
 template <typename T>
 struct AttentionKernels {
@@ -73,6 +111,15 @@ struct AttentionKernels {
                   float* scratch);
   void (*backward)(const AttentionShape& shape, const T* q, const T* k, const T* v, const T* probabilities,
                    const T* grad_out, T* grad_q, T* grad_k, T* grad_v, float* scratch);
+};
+
+// The same in blocks of queries: keeps no probabilities, backward computes them again.
+template <typename T>
+struct LongAttentionKernels {
+  std::int64_t (*scratch_floats)(std::int64_t keys, std::int64_t head_width);
+  void (*forward)(const AttentionShape& shape, const T* q, const T* k, const T* v, T* out, float* scratch);
+  void (*backward)(const AttentionShape& shape, const T* q, const T* k, const T* v, const T* grad_out, T* grad_q,
+                   T* grad_k, T* grad_v, float* scratch);
 };
 
 // A 3x3 convolution of stride 1 and padding 1 by Winograd's minimal filtering, F(2x2, 3x3) or F(4x4, 3x3). d: the 4x4
@@ -152,7 +199,14 @@ struct Table {
   const char* instruction_set;  // "avx512_bf16", "avx512", "avx2", "baseline"
   ByType<BatchNormKernels> batch_norm;
   ByType<GeluKernels> gelu;
+  RmsNormKernels<float, float> rms_norm;
+  RmsNormKernels<float, Bf16> rms_norm_to_bf16;
+  RmsNormKernels<Bf16, Bf16> rms_norm_of_bf16;
+  ByType<SwigluKernels> swiglu;
+  ByType<RotaryKernels> rotary;
+  ByType<CrossEntropyKernels> cross_entropy;
   ByType<AttentionKernels> attention;
+  ByType<LongAttentionKernels> long_attention;
   MatrixKernels matrix;
   ByType<WinogradKernels> winograd_2x2, winograd_4x4;
 };

@@ -1,0 +1,18 @@
+// cross_entropy: the loss over large vocabularies without float32 copies of the logits. Forward keeps one number per
+// row beside the logits; backward writes the gradient in their type. On CPUs kernels of this project run in float32 and
+// bfloat16; elsewhere ATen runs in slices of rows. Sums are float32 (float64 for float64 logits).
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+namespace sluice::nn {
+
+inline constexpr std::int64_t kNoTarget = -100;  // not counted; ignore_index of PyTorch and Hugging Face
+
+// Sum of the losses of all targets other than kNoTarget, as at::cross_entropy_loss() with Reduction::Sum. Scalar.
+// logits: [..., classes]; targets: [...] int64, or class probabilities in the shape of the logits (ATen's loss runs).
+at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets, double label_smoothing);
+
+}  // namespace sluice::nn
