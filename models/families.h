@@ -14,7 +14,9 @@ Layers make_resnet(const ModelOptions& options);  // resnet8 ... resnet152, by n
 Layers make_vgg(const ModelOptions& options);     // vgg11 ... vgg19_bn, by name
 Layers make_convnext(const ModelOptions& options);
 Layers make_vit(const ModelOptions& options);
-Layers make_gpt2(const ModelOptions& options);  // requires vocabulary and context, see token_sizes()
+Layers make_bert(const ModelOptions& options);
+Layers make_llama(const ModelOptions& options);
+Layers make_gpt2(const ModelOptions& options);
 Layers make_mlp(const ModelOptions& options);
 Layers make_toy_cnn(const ModelOptions& options);
 
@@ -35,10 +37,13 @@ std::vector<std::string> resnet_names();  // all lists of names: smallest first
 std::vector<std::string> vgg_names();
 std::vector<std::string> convnext_sizes();
 std::vector<std::string> vit_sizes();
+std::vector<std::string> bert_sizes();
+std::vector<std::string> llama_sizes();
 std::vector<std::string> gpt2_sizes();
-std::vector<std::string> resnet_stems();  // allowed values of model.stem
-TokenSizes gpt2_tokens(const std::string& size);
+std::vector<std::string> resnet_stems();          // allowed values of model.stem
 std::int64_t vit_heads(const std::string& size);  // attention heads; size: one of vit_sizes()
-std::int64_t gpt2_heads(const std::string& size);
+TextConfig bert_size(const std::string& size);
+TextConfig llama_size(const std::string& size);
+TextConfig gpt2_size(const std::string& size);
 
 }  // namespace sluice::models

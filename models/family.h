@@ -23,12 +23,14 @@ struct Family {
   std::function<Layers(const ModelOptions&)> make;
   std::function<std::vector<std::string>()> sizes;            // allowed values of model.size; empty: no choice
   std::function<std::vector<std::string>()> stems;            // allowed values of model.stem; empty: no choice
-  std::function<TokenSizes(const std::string& size)> tokens;  // empty: the models take images
+  std::function<TokenSizes(const std::string& size)> tokens;  // for models that take tokens
+  std::function<TextConfig(const std::string& size)> text;    // the same for models that may have a config.json
+  std::vector<TextHead> heads;                                // allowed values of model.task, the default first
   ModelConstants constants = {};
   bool has_dropout = false;
   bool has_stochastic_depth = false;
 
-  [[nodiscard]] SampleKind kind() const { return tokens ? SampleKind::kTokens : SampleKind::kImage; }
+  [[nodiscard]] SampleKind kind() const { return tokens || text ? SampleKind::kTokens : SampleKind::kImage; }
 };
 
 [[nodiscard]] inline nn::LayerOptions layer_options(const ModelOptions& options) {

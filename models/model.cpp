@@ -1,6 +1,8 @@
 #include "models/model.h"
 
 #include <algorithm>
+#include <array>
+#include <ranges>
 
 #include "core/check.h"
 #include "core/concat.h"
@@ -50,20 +52,44 @@ void check_images(const ModelOptions& options, const Family& family) {
   refuse("context", options.context);
 }
 
+struct HeadName {
+  TextHead head;
+  const char* name;
+};
+constexpr std::array kHeads{HeadName{TextHead::kLm, "lm"}, HeadName{TextHead::kMlm, "mlm"},
+                            HeadName{TextHead::kClassify, "classify"}, HeadName{TextHead::kTokens, "tokens"},
+                            HeadName{TextHead::kQa, "qa"}};
+
+std::vector<std::string> tasks_of(const Family& family) {
+  if (family.kind() == SampleKind::kImage) return {"classify"};
+  if (family.heads.empty()) return {"lm"};
+  std::vector<std::string> names;
+  for (const TextHead head : family.heads) names.emplace_back(std::ranges::find(kHeads, head, &HeadName::head)->name);
+  return names;
+}
+
+bool has_labels(TextHead head) { return head == TextHead::kClassify || head == TextHead::kTokens; }
+
 void check_tokens(const ModelOptions& options) {
   if (options.vocabulary < 0) require_at_least_one("vocabulary", options.vocabulary);
   if (options.context < 0) require_at_least_one("context", options.context);
+  if (has_labels(text_head(options))) require_at_least_one("classes", options.classes);
 }
 
 void check_common(const ModelOptions& options, const Family& family) {
+  if (!options.task.empty()) check_word("task", options.task, family, tasks_of(family));
+  if (!options.config.empty() && !family.text) {
+    throw ConfigError(concat("model.config = \"", options.config, "\" is not supported by ", family.name,
+                             "; leave model.config out"));
+  }
   if (family.kind() == SampleKind::kImage) {
     check_images(options, family);
   } else {
     check_tokens(options);
   }
-  check_probability("dropout", options.dropout, family.has_dropout, family);
+  if (options.dropout >= 0 || !family.text) check_probability("dropout", options.dropout, family.has_dropout, family);
   check_probability("stochastic_depth", options.stochastic_depth, family.has_stochastic_depth, family);
-  if (family.sizes) check_word("size", options.size, family, family.sizes());
+  if (family.sizes && options.config.empty() && !options.text) check_word("size", options.size, family, family.sizes());
   if (family.stems) check_word("stem", options.stem, family, family.stems());
   if (!family.stems && options.stem != ModelSpec().stem) {
     throw ConfigError(
@@ -76,6 +102,47 @@ Layers with_marked_classifier(Layers layers) {
   for (nn::Parameter* parameter : layers.back()->parameters())
     parameter->is_classifier = parameter->role != nn::ParameterRole::kNorm && parameter->tied_to.empty();
   return layers;
+}
+
+void refuse_key(const std::string& key, std::int64_t value, const TextConfig& config, const std::string& why) {
+  throw ConfigError(concat("model.", key, "=", value, ", but ", config.source.empty() ? "the model" : config.source,
+                           " ", why, "; set model.", key, "=0"));
+}
+
+// A file's vocabulary and tables are fixed; a size of our own takes those of the options.
+void apply_sizes(const ModelOptions& options, TextConfig& config) {
+  if (config.source.empty()) {
+    if (options.vocabulary != 0) config.vocabulary = options.vocabulary;
+    if (options.context != 0) config.positions = config.rotary.positions = options.context;
+    return;
+  }
+  if (options.vocabulary != 0 && options.vocabulary != config.vocabulary)
+    refuse_key("vocabulary", options.vocabulary, config, concat("has ", config.vocabulary, " tokens"));
+  if (options.context > config.longest())
+    refuse_key("context", options.context, config, concat("has ", config.longest(), " positions"));
+}
+
+void apply_dropout(double dropout, TextConfig& config) {
+  const bool has_qa = config.type == TextType::kDistilbert;
+  config.dropouts = {dropout, dropout, dropout, dropout, dropout, has_qa ? dropout : 0};
+}
+
+// The inputs of a text model and the targets of its head.
+void describe_text(const ModelOptions& options, const TokenSizes& sizes, Model& model) {
+  const std::vector<std::int64_t> all{sizes.context};
+  model.inputs = {{.name = "inputs", .sizes = all, .bound = sizes.vocabulary}};
+  const TextHead head = text_head(options);
+  model.classes = head == TextHead::kQa ? 2 : has_labels(head) ? options.classes : sizes.vocabulary;
+  model.targets = {{.name = "targets",
+                    .sizes = head == TextHead::kClassify ? std::vector<std::int64_t>{} : all,
+                    .bound = model.classes}};
+  if (head == TextHead::kQa)
+    model.targets = {{.name = "starts", .bound = sizes.context}, {.name = "ends", .bound = sizes.context}};
+  if (!find_family(options.name).text) return;
+  const std::int64_t types = std::max<std::int64_t>(1, text_config(options).types);
+  model.inputs.push_back({.name = "mask", .sizes = all, .bound = 2, .lowest = 1, .is_optional = true});
+  model.inputs.push_back({.name = "types", .sizes = all, .bound = types, .is_optional = true});
+  model.inputs.push_back({.name = "positions", .sizes = all, .bound = sizes.context, .is_optional = true});
 }
 
 ModelInfo describe(const std::string& name, const std::string& size) {
@@ -101,11 +168,49 @@ ModelInfo describe(const std::string& name, const std::string& size) {
 
 ModelConstants own_constants(const std::string& name) { return find_family(name).constants; }
 
+ModelConstants own_constants(const ModelOptions& options) {
+  if (!find_family(options.name).text) return own_constants(options.name);
+  const TextConfig config = text_config(options);
+  return {.norm_epsilon = config.epsilon, .last_norm_epsilon = config.epsilon, .gelu = config.gelu};
+}
+
+TextHead text_head(const ModelOptions& options) {
+  const Family& family = find_family(options.name);
+  const std::string& name = options.task.empty() ? tasks_of(family).front() : options.task;
+  const auto found = std::ranges::find_if(kHeads, [&](const HeadName& head) { return head.name == name; });
+  return found != kHeads.end() ? found->head : TextHead::kLm;  // check_common() refuses other words
+}
+
+TextConfig text_config(const ModelOptions& options) {
+  const Family& family = find_family(options.name);
+  check(static_cast<bool>(family.text), concat("a text model, not ", options.name));
+  TextConfigPtr file = options.text;
+  if (!file && !options.config.empty()) file = read_text_config(options.config);
+  if (!file) check_word("size", options.size, family, family.sizes());
+  TextConfig config = file ? *file : family.text(options.size);
+  if (const std::string own = family_of(config.type); own != options.name) {
+    throw ConfigError(concat(config.source, " is of a ", name_of(config.type), " model, but model.name = \"",
+                             options.name, "\"; set model.name = \"", own, "\""));
+  }
+  apply_sizes(options, config);
+  if (options.dropout >= 0) apply_dropout(options.dropout, config);
+  if (options.constants) {
+    config.epsilon = options.constants->norm_epsilon;
+    config.gelu = options.constants->gelu;
+  }
+  return config;
+}
+
 SampleKind kind_of(const std::string& name) { return find_family(name).kind(); }
 
 TokenSizes token_sizes(const ModelOptions& options) {
   const Family& family = find_family(options.name);
   check(family.kind() == SampleKind::kTokens, concat("a model of tokens, not ", options.name));
+  if (family.text) {
+    const TextConfig config = text_config(options);
+    return {static_cast<int>(config.vocabulary),
+            options.context != 0 ? options.context : static_cast<int>(config.longest())};
+  }
   check_word("size", options.size, family, family.sizes());
   const TokenSizes own = family.tokens(options.size);
   return {options.vocabulary != 0 ? options.vocabulary : own.vocabulary,
@@ -116,20 +221,19 @@ Model make_model(const ModelOptions& options) {
   const Family& family = find_family(options.name);
   check_common(options, family);
   ModelOptions complete = options;
-  if (!complete.constants) complete.constants = family.constants;
+  if (!family.text && !complete.constants) complete.constants = family.constants;
+  Model model;
   if (family.kind() == SampleKind::kImage) {
-    return {.layers = with_marked_classifier(family.make(complete)),
-            .kind = SampleKind::kImage,
-            .sample_shape = {options.channels, options.image_size, options.image_size},
-            .classes = options.classes};
+    model.inputs = {{.name = "inputs", .sizes = {options.channels, options.image_size, options.image_size}}};
+    model.targets = {{.name = "targets", .bound = options.classes}};
+    model.classes = options.classes;
+  } else {
+    const TokenSizes sizes = token_sizes(options);
+    if (!family.text) complete.vocabulary = sizes.vocabulary, complete.context = sizes.context;
+    describe_text(options, sizes, model);
   }
-  const TokenSizes sizes = token_sizes(options);
-  complete.vocabulary = sizes.vocabulary;
-  complete.context = sizes.context;
-  return {.layers = with_marked_classifier(family.make(complete)),
-          .kind = SampleKind::kTokens,
-          .sample_shape = {sizes.context},
-          .classes = sizes.vocabulary};
+  model.layers = with_marked_classifier(family.make(complete));
+  return model;
 }
 
 Model make_without_values(ModelOptions options) {

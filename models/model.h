@@ -1,5 +1,5 @@
 // model: creates a model that a configuration can name, on the CPU, as an ordered list of layers. Parameter names are
-// torchvision's for CNNs and Hugging Face's for ViT and GPT-2, so state dicts of both load unchanged. Errors:
+// torchvision's for CNNs and Hugging Face's for transformers, so state dicts of both load unchanged. Errors:
 // ConfigError names the configuration key, its value and what to do.
 #pragma once
 
@@ -14,6 +14,7 @@
 
 #include "core/model_spec.h"
 #include "core/sample_kind.h"
+#include "models/text_config.h"
 #include "nn/gelu.h"
 #include "nn/layer.h"
 
@@ -38,13 +39,30 @@ struct ModelOptions : ModelSpec {
   bool in_bf16 = false;      // products use bfloat16 (nn/bfloat16.h); dtype is float32
   bool draw_weights = true;  // false: parameters have no values (make_without_values())
   std::optional<ModelConstants> constants;
+  TextConfigPtr text;  // the content of `config`, which is read if this is null
 };
 
+// What a text model ends with: logits [N, T, vocabulary] of the next (kLm) or masked (kMlm) token, [N, classes] of the
+// text, [N, T, classes] of every token, or [N, T, 2] of an answer's first and last token.
+enum class TextHead : std::uint8_t { kLm, kMlm, kClassify, kTokens, kQa };
+
+// A tensor of a batch that the first layer or the loss takes.
+struct TensorInfo {
+  std::string name;
+  std::vector<std::int64_t> sizes;  // of the longest sample
+  std::int64_t bound = 0;           // int64 values from 0 to bound - 1; 0: any real numbers
+  std::int64_t lowest = 0;          // least value without an effect on the cost; for a mask 1, because 0 saves work
+  bool is_optional = false;         // may be undefined, or missing at the end of the list
+};
+
+// Text models take, in this order: `inputs` (tokens), `mask` (0: padding; 1: text; or 1, 2, 3, ... for packed
+// documents, which do not see each other), `types` (of BERT's segments; others do not use them), `positions` (from 0 in
+// every document). All are [N, T] int64; T may be less than the longest.
 struct Model {
   std::vector<std::unique_ptr<nn::Layer>> layers;
-  SampleKind kind = SampleKind::kImage;
-  std::vector<std::int64_t> sample_shape;  // one input: [channels, height, width]; for tokens [context], int64
-  std::int64_t classes = 0;                // logits are [N, classes]; for tokens [N, T, classes]
+  std::vector<TensorInfo> inputs;   // of the first layer
+  std::vector<TensorInfo> targets;  // of the usual loss
+  std::int64_t classes = 0;         // last size of the logits
 };
 
 [[nodiscard]] Model make_model(const ModelOptions& options);
@@ -56,6 +74,13 @@ struct Model {
 [[nodiscard]] std::vector<std::string> layer_names(const Model& model);
 
 [[nodiscard]] ModelConstants own_constants(const std::string& name);
+// The same, but by `config` if the model has one.
+[[nodiscard]] ModelConstants own_constants(const ModelOptions& options);
+
+// The configuration of a text model with all options applied: sizes, constants, dropout. ConfigError if they do not
+// fit.
+[[nodiscard]] TextConfig text_config(const ModelOptions& options);
+[[nodiscard]] TextHead text_head(const ModelOptions& options);
 
 // Sample kind of the models of this name. ConfigError if make_model() rejects the name.
 [[nodiscard]] SampleKind kind_of(const std::string& name);

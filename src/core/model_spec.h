@@ -8,14 +8,16 @@ namespace sluice {
 struct ModelSpec {
   std::string name = "resnet8";
   std::string size = "tiny";
+  std::string config;          // for text models: a config.json of Hugging Face; replaces `size`
+  std::string task;            // what a text model ends with; empty = what its family is made for
   std::string stem = "cifar";  // for resnet18 and deeper: "cifar" or "imagenet"
   int classes = 0;             // image classes; 0 = from the data, also for the next two
   int channels = 0;
   int image_size = 0;  // pixels; images are square
   int patch_size = 4;
-  int vocabulary = 0;  // number of tokens, for token models; 0 = from the size
-  int context = 0;     // longest sequence in positions, for token models; 0 = from the size
-  double dropout = 0;
+  int vocabulary = 0;           // number of tokens, for token models; 0 = from the size
+  int context = 0;              // longest sequence in positions, for token models; 0 = from the size
+  double dropout = 0;           // below 0, for text models: the values in `config`
   double stochastic_depth = 0;  // for convnext: drop probability of the last block; earlier blocks have less
 
   bool operator==(const ModelSpec&) const = default;
@@ -26,6 +28,8 @@ template <typename Visit, typename... Specs>
 void for_each_key(const Visit& visit, Specs&... specs) {
   visit("name", specs.name...);
   visit("size", specs.size...);
+  visit("config", specs.config...);
+  visit("task", specs.task...);
   visit("stem", specs.stem...);
   visit("classes", specs.classes...);
   visit("channels", specs.channels...);

@@ -1,5 +1,6 @@
 #include "measure/layer_bench.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -19,19 +20,20 @@ class OwnShare final : public nn::ReplicaSum {
   [[nodiscard]] at::Tensor sum(const at::Tensor& own) override { return own.clone(); }
 };
 
-// The first node of a layer's backward; it gives autograd the only reference to the gradient.
+// The first node of a layer's backward; it gives autograd the only references to the gradients.
 class HandOver final : public torch::autograd::Node {
  public:
-  HandOver(at::Tensor gradient, const at::Tensor& seed, torch::autograd::Edge layer) : gradient_(std::move(gradient)) {
+  HandOver(nn::Tensors gradients, const at::Tensor& seed, torch::autograd::edge_list layer)
+      : gradients_(std::move(gradients)) {
     add_input_metadata(seed);
-    add_next_edge(std::move(layer));
+    set_next_edges(std::move(layer));
   }
   torch::autograd::variable_list apply(torch::autograd::variable_list&&) override {
-    return {std::exchange(gradient_, {})};
+    return std::exchange(gradients_, {});
   }
 
  private:
-  at::Tensor gradient_;
+  nn::Tensors gradients_;
 };
 
 // The node in front of a layer: takes the input's gradient as the previous layer receives it. A stage's first layer has
@@ -53,10 +55,35 @@ class TakeGradient final : public torch::autograd::Node {
   at::Tensor& gradient_;
 };
 
+bool carries_gradient(const at::Tensor& tensor) { return tensor.defined() && tensor.is_floating_point(); }
+
 // A second backward would accumulate, which takes one more kernel.
-void forget_gradient(const at::Tensor& leaf) {
-  if (leaf.requires_grad()) leaf.mutable_grad() = at::Tensor();
+void forget_gradients(const nn::Tensors& leaves) {
+  for (const at::Tensor& leaf : leaves)
+    if (leaf.defined() && leaf.requires_grad()) leaf.mutable_grad() = at::Tensor();
 }
+
+nn::Tensors gradients_of(const nn::Tensors& leaves) {
+  nn::Tensors gradients;
+  for (const at::Tensor& leaf : leaves) gradients.push_back(leaf.defined() ? leaf.grad() : at::Tensor());
+  return gradients;
+}
+
+// Where a layer's backward begins.
+struct Roots {
+  nn::Tensors outputs, gradients;
+
+  // Empty if there is nothing to train from here to the front.
+  static Roots of(const nn::Tensors& outputs, const nn::Tensors& gradients) {
+    Roots roots;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].defined() || !outputs[i].requires_grad() || !gradients[i].defined()) continue;
+      roots.outputs.push_back(outputs[i]);
+      roots.gradients.push_back(gradients[i]);
+    }
+    return roots;
+  }
+};
 
 }  // namespace
 
@@ -90,102 +117,121 @@ LayerBench::Around LayerBench::watched(const Around& around) const {
 void LayerBench::run(std::int64_t samples, bool defers_weights, const Around& around, Backward how) {
   runs_.clear();
   forward(samples, defers_weights, watched(around), how);
-  at::Tensor gradient = output_gradient(watched(around), /*repeatable=*/false);
-  if (how == Backward::kInGraph) return backward_in_graph(std::move(gradient), watched(around));
-  backward(std::move(gradient), watched(around), /*repeatable=*/false);
+  nn::Tensors gradients = output_gradients(watched(around), /*repeatable=*/false);
+  if (how == Backward::kInGraph) return backward_in_graph(std::move(gradients), watched(around));
+  backward(std::move(gradients), watched(around), /*repeatable=*/false);
 }
 
 void LayerBench::run_repeatably(std::int64_t samples, const Around& around) {
   runs_.clear();
   forward(samples, /*defers_weights=*/true, watched(around), Backward::kHeld);
-  backward(output_gradient(watched(around), /*repeatable=*/true), watched(around), /*repeatable=*/true);
+  backward(output_gradients(watched(around), /*repeatable=*/true), watched(around), /*repeatable=*/true);
 }
 
-const at::Tensor& LayerBench::input_of(std::int64_t samples) {
+at::Tensor LayerBench::random(const models::TensorInfo& info, std::int64_t samples) const {
+  std::vector<std::int64_t> sizes = info.sizes;
+  sizes.insert(sizes.begin(), samples);
+  const auto device = at::TensorOptions().device(device::torch_device(workload_.device));
+  if (info.bound == 0) return at::randn(sizes, device.dtype(workload_.model.dtype));
+  return at::randint(info.lowest, info.bound, sizes, device.dtype(at::kLong));
+}
+
+// Optional inputs only if the task gives them.
+const nn::Tensors& LayerBench::inputs_of(std::int64_t samples) {
   const auto [entry, is_new] = inputs_.try_emplace(samples);
-  if (is_new) {
-    std::vector<std::int64_t> shape = model_.sample_shape;
-    shape.insert(shape.begin(), samples);
-    const c10::Device device = device::torch_device(workload_.device);
-    entry->second = model_.kind == SampleKind::kTokens
-                        ? at::randint(0, model_.classes, shape, at::TensorOptions().dtype(at::kLong).device(device))
-                        : at::randn(shape, at::TensorOptions().dtype(workload_.model.dtype).device(device));
+  if (!is_new) return entry->second;
+  const std::vector<std::string>& given = workload_.task->inputs();
+  for (const models::TensorInfo& info : model_.inputs) {
+    const bool is_given = !info.is_optional || std::ranges::find(given, info.name) != given.end();
+    entry->second.push_back(is_given ? random(info, samples) : at::Tensor());
   }
   return entry->second;
 }
 
 void LayerBench::forward(std::int64_t samples, bool defers_weights, const Around& around, Backward how) {
   context_.sample_ids = at::arange(samples, at::device(device::torch_device(workload_.device)));
-  at::Tensor input = input_of(samples);
-  targets_ = model_.kind == SampleKind::kTokens
-                 ? input
-                 : at::randint(0, model_.classes, {samples}, input.options().dtype(at::kLong));
+  nn::Tensors border = inputs_of(samples);
+  targets_.clear();
+  for (const models::TensorInfo& info : model_.targets) targets_.push_back(random(info, samples));
   for (std::size_t i = 0; i < layers().size(); ++i) {
     Run& run = runs_.emplace_back();
-    run.input = input.detach();
-    if (i > 0 && how == Backward::kInGraph) {
-      TakeGradient::before(run.input, run.input_gradient);
-    } else {
-      run.input.requires_grad_(i > 0);
+    run.input_gradients.resize(border.size());
+    for (std::size_t j = 0; j < border.size(); ++j) {
+      at::Tensor& input = run.inputs.emplace_back(border[j].defined() ? border[j].detach() : at::Tensor());
+      if (i == 0 || !carries_gradient(input)) continue;
+      if (how == Backward::kInGraph) {
+        TakeGradient::before(input, run.input_gradients[j]);
+      } else {
+        input.requires_grad_(true);
+      }
     }
     context_.transformed_weights = keeps_transformed_ ? &transformed_[i] : nullptr;
     context_.weight_queue = defers_weights ? &run.deferred : nullptr;
-    around(Part::kForward, i, [&] { run.output = layers()[i]->forward(run.input, context_); });
-    input = run.output;
+    around(Part::kForward, i, [&] { run.outputs = layers()[i]->forward_all(run.inputs, context_); });
+    border = run.outputs;
   }
 }
 
-at::Tensor LayerBench::output_gradient(const Around& around, bool repeatable) const {
+nn::Tensors LayerBench::output_gradients(const Around& around, bool repeatable) const {
   const std::size_t last = runs_.size() - 1;
-  const at::Tensor output = runs_.back().output.detach().requires_grad_(true);
+  nn::Tensors outputs;
+  for (const at::Tensor& output : runs_.back().outputs) {
+    outputs.push_back(output.defined() ? output.detach() : output);
+    if (carries_gradient(output)) outputs.back().requires_grad_(true);
+  }
   at::Tensor sum;
-  around(Part::kLoss, last, [&] { sum = workload_.task->loss({output}, {targets_}); });
+  around(Part::kLoss, last, [&] { sum = workload_.task->loss(outputs, targets_); });
   around(Part::kLossBackward, last, [&] {
     if (!repeatable) return torch::autograd::backward({std::exchange(sum, {})}, {});
-    forget_gradient(output);
+    forget_gradients(outputs);
     torch::autograd::backward({sum}, {}, /*retain_graph=*/true);
   });
-  return output.grad();
+  return gradients_of(outputs);
 }
 
-void LayerBench::backward(at::Tensor gradient, const Around& around, bool repeatable) {
+void LayerBench::backward(nn::Tensors gradients, const Around& around, bool repeatable) {
   for (std::size_t i = runs_.size(); i-- > 0;) {
     Run& run = runs_[i];
-    if (!run.output.requires_grad()) break;  // nothing to train from here to the front
-    run.output_gradient = gradient;
+    Roots roots = Roots::of(run.outputs, gradients);
+    if (roots.outputs.empty()) break;
+    run.output_gradients = gradients;
+    if (!repeatable) run.outputs.clear();
     around(Part::kBackward, i, [&] {
-      if (!repeatable) return torch::autograd::backward({std::exchange(run.output, {})}, {gradient});
-      forget_gradient(run.input);
+      if (!repeatable) return torch::autograd::backward(std::exchange(roots.outputs, {}), roots.gradients);
+      forget_gradients(run.inputs);
       run.deferred = {};
-      torch::autograd::backward({run.output}, {gradient}, /*retain_graph=*/true);
+      torch::autograd::backward(roots.outputs, roots.gradients, /*retain_graph=*/true);
     });
-    run.output = at::Tensor();
+    roots = {};
+    run.outputs.clear();
     if (!run.deferred.empty())
       around(Part::kWeightGradient, i, [&] {
         if (!repeatable) return run.deferred.run();
         nn::WeightGradQueue copy = run.deferred;
         copy.run();
       });
-    gradient = run.input.grad();
+    gradients = gradients_of(run.inputs);
     run = {};
   }
 }
 
-void LayerBench::backward_in_graph(at::Tensor gradient, const Around& around) {
+void LayerBench::backward_in_graph(nn::Tensors gradients, const Around& around) {
   for (std::size_t i = runs_.size(); i-- > 0;) {
     Run& run = runs_[i];
-    if (!run.output.requires_grad()) break;
-    const at::Tensor seed = at::zeros({1}, gradient.options());
-    torch::autograd::Edge root(
-        std::make_shared<HandOver>(std::exchange(gradient, {}), seed, torch::autograd::impl::gradient_edge(run.output)),
-        0);
-    run.output = at::Tensor();
+    Roots roots = Roots::of(run.outputs, std::exchange(gradients, {}));
+    if (roots.outputs.empty()) break;
+    const at::Tensor seed = at::zeros({1}, roots.gradients.front().options());
+    torch::autograd::edge_list edges;
+    for (const at::Tensor& output : roots.outputs) edges.push_back(torch::autograd::impl::gradient_edge(output));
+    torch::autograd::Edge root(std::make_shared<HandOver>(std::move(roots.gradients), seed, std::move(edges)), 0);
+    roots = {};
+    run.outputs.clear();
     around(Part::kBackward, i, [&] {
       torch::autograd::Engine::get_default_engine().execute({std::exchange(root, {})}, {seed}, /*keep_graph=*/false,
                                                             /*create_graph=*/false, /*accumulate_grad=*/true);
     });
     if (!run.deferred.empty()) around(Part::kWeightGradient, i, [&] { run.deferred.run(); });
-    gradient = std::exchange(run.input_gradient, {});
+    gradients = std::exchange(run.input_gradients, {});
     run = {};
   }
 }

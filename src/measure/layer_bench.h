@@ -29,15 +29,15 @@ class LayerBench {
   enum class Part { kForward, kLoss, kLossBackward, kBackward, kWeightGradient };
   // Must call `work`, which runs a part of the layer: once, or any number of times in run_repeatably().
   using Around = std::function<void(Part part, std::size_t layer, const std::function<void()>& work)>;
-  // Holder of a layer's output and output gradient during its backward. kHeld: the caller, as in a recomputing stage.
+  // Holder of a layer's outputs and their gradients during its backward. kHeld: the caller, as in a recomputing stage.
   // kInGraph: autograd alone, as inside a stage's graph; it frees them after use. In a graph the previous layer gets
   // the gradient unchanged; a leaf's gradient has the leaf's layout.
   enum class Backward { kHeld, kInGraph };
   struct Run {
-    at::Tensor input;           // a leaf, except with kInGraph
-    at::Tensor input_gradient;  // received with kInGraph
-    at::Tensor output;
-    at::Tensor output_gradient;  // passed to the layer's backward with kHeld
+    nn::Tensors inputs;           // leaves, except with kInGraph
+    nn::Tensors input_gradients;  // received with kInGraph
+    nn::Tensors outputs;
+    nn::Tensors output_gradients;  // passed to the layer's backward with kHeld
     nn::WeightGradQueue deferred;
   };
 
@@ -54,17 +54,18 @@ class LayerBench {
   void forget_transformed();
   // false: each use transforms the weights again, as in a pass of one micro-batch.
   void keep_transformed(bool keeps) { keeps_transformed_ = keeps; }
-  [[nodiscard]] const at::Tensor& targets() const { return targets_; }
+  [[nodiscard]] const nn::Tensors& targets() const { return targets_; }
   [[nodiscard]] const device::Stream& stream() const { return stream_; }
   void synchronize() const { stream_.synchronize(); }
 
  private:
-  [[nodiscard]] const at::Tensor& input_of(std::int64_t samples);
+  [[nodiscard]] at::Tensor random(const models::TensorInfo& info, std::int64_t samples) const;
+  [[nodiscard]] const nn::Tensors& inputs_of(std::int64_t samples);
   [[nodiscard]] Around watched(const Around& around) const;
   void forward(std::int64_t samples, bool defers_weights, const Around& around, Backward how);
-  [[nodiscard]] at::Tensor output_gradient(const Around& around, bool repeatable) const;
-  void backward(at::Tensor gradient, const Around& around, bool repeatable);
-  void backward_in_graph(at::Tensor gradient, const Around& around);
+  [[nodiscard]] nn::Tensors output_gradients(const Around& around, bool repeatable) const;
+  void backward(nn::Tensors gradients, const Around& around, bool repeatable);
+  void backward_in_graph(nn::Tensors gradients, const Around& around);
 
   const Workload& workload_;
   device::Stream stream_;
@@ -75,8 +76,8 @@ class LayerBench {
   nn::ForwardContext context_;
   std::vector<nn::TransformedWeights> transformed_;
   bool keeps_transformed_ = true;
-  std::map<std::int64_t, at::Tensor> inputs_;
-  at::Tensor targets_;
+  std::map<std::int64_t, nn::Tensors> inputs_;
+  nn::Tensors targets_;
   std::function<void(Part part, std::size_t layer)> after_;
   std::deque<Run> runs_;
 };

@@ -63,22 +63,25 @@ void find_saved(LayerBench& bench, std::int64_t samples, LayersAtSize& layers) {
       Storages waiting;
       for (const at::Tensor& tensor : bench.running(i).deferred.kept()) waiting.add(tensor);
       layer.stash = waiting.bytes();
-      layer.stashes_input = waiting.contains(bench.running(i).input);
-      layer.stashes_output_gradient = waiting.contains(bench.running(i).output_gradient);
+      layer.stashes_input = waiting.contains(bench.running(i).inputs.front());
+      layer.stashes_output_gradient = waiting.contains(bench.running(i).output_gradients.front());
       return work();
     }
     Storages saved;
     for (const at::Tensor& tensor : pipeline::tensors_saved_by(work)) saved.add(tensor);
     for (const nn::Parameter* parameter : bench.layers()[i]->parameters()) saved.take_out(parameter->value);
     for (const nn::Buffer* buffer : bench.layers()[i]->buffers()) saved.take_out(buffer->value);
-    const at::Tensor &input = bench.running(i).input, &output = bench.running(i).output;
+    const nn::Tensors& inputs = bench.running(i).inputs;
+    const at::Tensor &input = inputs.front(), &output = bench.running(i).outputs.front();
     if (part == Part::kLoss) {
-      saved.take_out(bench.targets());
+      for (const at::Tensor& target : bench.targets()) saved.take_out(target);
       if (layer.saves_output) saved.take_out(output);
       layer.loss = saved.bytes();
       return;
     }
     layer.saves_input = saved.take_out(input);
+    // All layers share masks and positions, which their micro-batch holds.
+    for (std::size_t j = 1; j < inputs.size(); ++j) saved.take_out(inputs[j]);
     layer.saves_output = saved.contains(output) && storage_of(output) != storage_of(input);
     layer.saved = saved.bytes();
   });

@@ -35,6 +35,12 @@ using Part = LayerBench::Part;
 // Enough samples to run the kernels of larger batches.
 constexpr std::int64_t kFewSamples = 16;
 
+std::uint64_t bytes_of(const nn::Tensors& border) {
+  std::uint64_t sum = 0;
+  for (const at::Tensor& tensor : border) sum += tensor.defined() ? tensor.nbytes() : 0;
+  return sum;
+}
+
 std::vector<MeasuredLayer> describe(LayerBench& bench, const Workload& workload, std::int64_t micro_batch) {
   const int optimizer_states = optim::count_states(workload.optimizer);
   std::vector<MeasuredLayer> measured(bench.layers().size());
@@ -45,8 +51,8 @@ std::vector<MeasuredLayer> describe(LayerBench& bench, const Workload& workload,
     if (part != Part::kForward) return;
     const pipeline::LayerState state = pipeline::layer_state(*bench.layers()[i], optimizer_states);
     layer.name = state.name;
-    layer.cost.input_bytes = bench.running(i).input.nbytes() / static_cast<std::uint64_t>(micro_batch);
-    layer.cost.output_bytes = bench.running(i).output.nbytes() / static_cast<std::uint64_t>(micro_batch);
+    layer.cost.input_bytes = bytes_of(bench.running(i).inputs) / static_cast<std::uint64_t>(micro_batch);
+    layer.cost.output_bytes = bytes_of(bench.running(i).outputs) / static_cast<std::uint64_t>(micro_batch);
     layer.cost.parameter_bytes = state.parameter_bytes;
     for (const nn::Buffer* buffer : bench.layers()[i]->buffers()) layer.cost.buffer_bytes += buffer->value.nbytes();
     layer.cost.gradient_bytes = state.gradient_bytes;

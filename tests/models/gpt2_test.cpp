@@ -27,8 +27,8 @@ TEST(Gpt2, IsThePublicModelInSizeSmall) {
   ModelOptions options = options_of("gpt2", "small");
   options.draw_weights = false;
   const Model model = make_model(options);
-  EXPECT_EQ(model.kind, SampleKind::kTokens);
-  EXPECT_EQ(model.sample_shape, (std::vector<std::int64_t>{1024}));
+  EXPECT_EQ(model.inputs.front().bound, 50257);
+  EXPECT_EQ(model.inputs.front().sizes, (std::vector<std::int64_t>{1024}));
   EXPECT_EQ(model.classes, 50257);
   EXPECT_EQ(model.layers.size(), 26U);
   const auto parameters = by_name(model);
@@ -45,7 +45,7 @@ TEST(Gpt2, TakesVocabularyAndContextFromTheOptions) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     options.dtype = type;
     Model model = make_model(options);
-    EXPECT_EQ(model.sample_shape, (std::vector<std::int64_t>{5}));
+    EXPECT_EQ(model.inputs.front().sizes, (std::vector<std::int64_t>{5}));
     for (const std::int64_t tokens : {5, 2}) {
       const at::Tensor logits = forward(model, random_inputs(model, 3).narrow(1, 0, tokens), {});
       EXPECT_EQ(logits.sizes(), (std::vector<std::int64_t>{3, tokens, 11}));

@@ -50,7 +50,7 @@ TEST_P(ImageModel, GivesLogitsOfTheAskedShapeAndType) {
     options.image_size = 28;
     options.dtype = type;
     Model model = make_model(options);
-    EXPECT_EQ(model.sample_shape, (std::vector<std::int64_t>{1, 28, 28}));
+    EXPECT_EQ(model.inputs.front().sizes, (std::vector<std::int64_t>{1, 28, 28}));
     for (const bool training : {true, false}) {
       const at::Tensor logits =
           forward(model, at::randn({3, 1, 28, 28}, type), {.training = training, .sample_ids = at::arange(3)});

@@ -58,9 +58,9 @@ void leave_initial_values(sluice::models::Model& model) {
 
 // Tokens: fewer than the model has positions, with some masked targets.
 void fill_batch(const sluice::models::Model& model, at::ScalarType type, std::int64_t samples, Tensors& all) {
-  std::vector<std::int64_t> sizes = model.sample_shape;
+  std::vector<std::int64_t> sizes = model.inputs.front().sizes;
   sizes.insert(sizes.begin(), samples);
-  if (model.kind == sluice::SampleKind::kImage) {
+  if (model.inputs.front().bound == 0) {
     all["inputs"] = at::randn(sizes, type);
     all["targets"] = at::randint(0, model.classes, {samples}, at::kLong);
     return;

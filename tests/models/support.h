@@ -42,9 +42,10 @@ inline std::string golden(const std::string& file) {
 }
 
 inline at::Tensor random_inputs(const Model& model, std::int64_t samples, at::ScalarType type = at::kFloat) {
-  std::vector<std::int64_t> sizes = model.sample_shape;
+  const TensorInfo& input = model.inputs.front();
+  std::vector<std::int64_t> sizes = input.sizes;
   sizes.insert(sizes.begin(), samples);
-  return model.kind == SampleKind::kImage ? at::randn(sizes, type) : at::randint(0, model.classes, sizes, at::kLong);
+  return input.bound == 0 ? at::randn(sizes, type) : at::randint(0, input.bound, sizes, at::kLong);
 }
 
 inline at::Tensor forward(Model& model, at::Tensor x, const nn::ForwardContext& context) {

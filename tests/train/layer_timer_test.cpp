@@ -176,8 +176,8 @@ TEST_P(RepeatTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
   at::manual_seed(1);  // of the targets, which each run draws
   bench.run(3, /*defers_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
     work();
-    if (part == Part::kForward) outputs.push_back(bench.running(i).output.detach());
-    if (part == Part::kBackward) gradients.push_back(bench.running(i).input.grad());
+    if (part == Part::kForward) outputs.push_back(bench.running(i).outputs.front().detach());
+    if (part == Part::kBackward) gradients.push_back(bench.running(i).inputs.front().grad());
   });
   at::manual_seed(1);
   std::size_t output = 0, gradient = 0;
@@ -185,10 +185,10 @@ TEST_P(RepeatTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
   bench.run_repeatably(3, [&](Part part, std::size_t i, const std::function<void()>& work) {
     for (int call = 0; call < 3; ++call) work();
     if (part == Part::kForward) {
-      EXPECT_TRUE(at::equal(bench.running(i).output.detach(), outputs.at(output++))) << i;
+      EXPECT_TRUE(at::equal(bench.running(i).outputs.front().detach(), outputs.at(output++))) << i;
     }
     if (part == Part::kBackward) {
-      const at::Tensor own = bench.running(i).input.grad();
+      const at::Tensor own = bench.running(i).inputs.front().grad();
       const at::Tensor& plain = gradients.at(gradient++);
       ASSERT_EQ(own.defined(), plain.defined()) << i;
       EXPECT_TRUE(!own.defined() || at::equal(own, plain)) << i;

@@ -165,7 +165,7 @@ TEST_P(MeasureLayers, SavedBytesAddUpToThoseOfAPassThroughWholeStages) {
   for (const auto& layer : model.layers) layers.push_back(layer.get());
   // From the front, and from the middle: the input of a later stage needs a gradient.
   constexpr std::int64_t kSamples = 6;  // not measured
-  std::vector<std::int64_t> shape = model.sample_shape;
+  std::vector<std::int64_t> shape = model.inputs.front().sizes;
   shape.insert(shape.begin(), kSamples);
   EXPECT_EQ(static_cast<std::uint64_t>(tune::live_bytes(costs, kSamples, {.is_first = true}).activation),
             kept_in_one_pass(layers, at::randn(shape)));
