@@ -41,7 +41,7 @@ MAY_INCLUDE = {
     "tune": {"core", "pipeline/schedule"},
     "engine": {"core", "device", "comm", "nn", "task", "optim", "storage", "pipeline", "pipeline/schedule", "ddp"},
     "report": {"core", "config", "device", "pipeline/schedule", "profiler", "tune", "storage"},
-    "train/setup": {"core", "config", "device", "comm", "data", "pipeline/schedule", "pipeline", "freeze", "ps/policy", "tune", "storage",
+    "train/setup": {"core", "config", "device", "comm", "data", "text", "pipeline/schedule", "pipeline", "freeze", "ps/policy", "tune", "storage",
                     "optim", "models", "task", "ps", "measure", "engine", "report"},
     "train/trace": {"core", "config", "device", "comm", "profiler", "profiler/cupti", "profiler/operators", "profiler/torch_trace", "data",
                     "storage", "engine", "report", "train/setup"},

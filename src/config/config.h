@@ -78,7 +78,6 @@ struct DataConfig {
   std::string broken = "fatal";
   std::int64_t views = 0;  // views per sample; 0 = a new view each epoch
   std::string tokenizer;   // from here on: for text
-  std::string test_path;
   std::string text_column = "text";
   std::string pair_column;
   std::string label_column = "label";

@@ -84,6 +84,14 @@ Keys model_keys() {
       {"model.name", model<&C::name>(), any(), "", "Model; `sluice models` lists the names"},
       {"model.size", model<&C::size>(), any(), "",
        "Size within the model's family, if the family has several; `sluice models` lists the sizes"},
+      {"model.config", model<&C::config>(), any(), "",
+       "A config.json of Hugging Face, with the sizes of bert, llama or gpt2. Empty: model.size gives them",
+       kPerProcess},
+      {"model.task", model<&C::task>(), words({"", "lm", "mlm", "classify", "tokens", "qa"}), "",
+       "What a text model is trained for. lm: the next token. mlm: masked tokens. classify: a class of the text, or "
+       "with "
+       "model.classes = 1 a number. tokens: a class of each token. qa: the answer to a question, as a part of a text. "
+       "Empty: qa for the data set squad, classify for bert with jsonl or csv, else what the model is made for"},
       {"model.classes", model<&C::classes>(), between(0, 10'000'000), "",
        "Outputs of the classifier. 0: the number of classes in the data", kAdvanced},
       {"model.image_size", model<&C::image_size>(), between(0, 65'536), "pixels",
@@ -103,8 +111,9 @@ Keys model_keys() {
        "Number of positions of a language model, which is also the length of its training sequences. 0: from "
        "model.size",
        kAdvanced},
-      {"model.dropout", model<&C::dropout>(), fraction(), "",
-       "Dropout probability of activations; VGG has dropout after its first two linear layers (torchvision uses 0.5)"},
+      {"model.dropout", model<&C::dropout>(), real_between(-1, 0.99), "",
+       "Dropout probability of activations. -1: the values in model.config; VGG has dropout after its first two linear "
+       "layers (torchvision uses 0.5)"},
       {"model.stochastic_depth", model<&C::stochastic_depth>(), fraction(), "",
        "Probability that a sample skips a block of convnext: this value in the last block, falling linearly to 0 in "
        "the first. torchvision uses 0.1 (tiny), 0.4 (small), 0.5 (base, large)",

@@ -16,15 +16,11 @@ Keys keys_of_files() {
        "Tokenizer of squad, jsonl, csv and text: a tokenizer.json, vocab.txt or SentencePiece .model. Empty: the data "
        "set text has a token for each byte",
        kSource | kPerProcess},
-      {"data.test_path", data<&C::test_path>(), any(), "",
-       "File of the test set of squad, jsonl, csv, tokens and text. Empty: `sluice datasets` says which part of "
-       "data.path is the test set",
-       kSource | kPerProcess},
       {"data.text_column", data<&C::text_column>(), any(), "", "Column of jsonl and csv that holds the text", kSource},
       {"data.pair_column", data<&C::pair_column>(), any(), "",
        "Column of jsonl and csv that holds a second text, for pairs. Empty: no pairs", kSource},
       {"data.label_column", data<&C::label_column>(), any(), "",
-       "Column of jsonl and csv that holds the label: a class name, a class number, or for model.task = \"regress\" a "
+       "Column of jsonl and csv that holds the label: the name or number of a class, or with model.classes = 1 a "
        "number",
        kSource},
   };

@@ -1,7 +1,7 @@
-// answers: from the logits of a question's windows to the text of its answer, as Hugging Face's example for questions does. Each
-// window proposes the pairs of its most probable starts and ends that lie in the context; the pair with the largest
-// sum of logits over all windows is the answer. Among equal sums the earlier window, start and end come first; NaN
-// counts as minus infinity. No LibTorch. Threads: one for each search.
+// answers: from the logits of a question's windows to the text of its answer, as Hugging Face's example for questions
+// does. Each window proposes the pairs of its most probable starts and ends that lie in the context; the pair with the
+// largest sum of logits over all windows is the answer. Among equal sums the earlier window, start and end come first;
+// NaN counts as minus infinity. No LibTorch. Threads: one for each search.
 #pragma once
 
 #include <cstdint>

@@ -169,11 +169,14 @@ class TokenLabels final : public ClassesOfText {
   const std::vector<EntityLabel> labels_;
 };
 
-// Sums: overlaps, windows with both ends right, windows with both targets.
+// Sums: overlaps, windows with both ends right, windows with both targets. Evaluations add F1, exact matches,
+// questions.
 class QuestionAnswering final : public TextTask {
  public:
   QuestionAnswering()
-      : TextTask({"starts", "ends"}, {part_of_windows("span_f1", "span F1", 0), part_of_windows("span", "span", 1)},
+      : TextTask({"starts", "ends"},
+                 {share_of("f1", "F1", 3, 5), share_of("exact_match", "exact match", 4, 5),
+                  share_of("span_f1", "span F1", 0, 2), share_of("span", "span", 1, 2)},
                  3) {}
 
   [[nodiscard]] at::Tensor loss(const Tensors& outputs, const Tensors& targets) const override {
@@ -200,9 +203,9 @@ class QuestionAnswering final : public TextTask {
   }
 
  private:
-  static Score part_of_windows(const char* name, const char* title, std::size_t sum) {
-    const auto percent = [sum](const ScoreSums& all) { return 100 * ratio_or_zero(all.sums[sum], all.sums[2]); };
-    return {.name = name, .title = title, .tag = name, .of = percent};
+  static Score share_of(const char* name, const char* title, std::size_t part, std::size_t whole) {
+    const auto percent = [=](const ScoreSums& all) { return 100 * ratio_or_zero(all.sums[part], all.sums[whole]); };
+    return {.name = name, .title = title, .tag = name, .of = percent, .needs = whole + 1};
   }
 };
 

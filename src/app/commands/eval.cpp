@@ -62,6 +62,11 @@ void add_eval(CLI::App& app) {
       ->type_name("FILE")
       ->check(not_empty);
   command
+      ->add_option("--predictions", arguments->evaluation.predictions,
+                   "JSON file to write, with the answer to each question, for SQuAD's own script")
+      ->type_name("FILE")
+      ->check(not_empty);
+  command
       ->add_flag("--ema", arguments->evaluation.takes_average,
                  "Evaluate the averaged weights of a run with train.ema_decay instead of its weights")
       ->excludes("--weights");

@@ -24,7 +24,12 @@ std::map<std::string, std::uint64_t> memory_by_kind(const engine::Composition& c
   return bytes;
 }
 
-bool is_text(const Setup& setup) { return setup.train_set->info().kind == SampleKind::kTokens; }
+// True if the targets are tokens.
+bool is_text(const Setup& setup) {
+  if (setup.train_set->info().kind != SampleKind::kTokens) return false;
+  const models::TextHead head = models::text_head(setup.model);
+  return head == models::TextHead::kLm || head == models::TextHead::kMlm;
+}
 
 }  // namespace
 

@@ -319,6 +319,10 @@ std::optional<ScoreSums> Loop::evaluate_all(bool of_average) {
     if (stop_is_agreed_) return std::nullopt;
     sums += stats.scores;
   }
+  if (judge) {
+    const std::vector<double> of_all = judge->finish(*parts_.engine.composition().sync);
+    sums.sums.insert(sums.sums.end(), of_all.begin(), of_all.end());
+  }
   return sums;
 }
 

@@ -63,12 +63,12 @@ struct LoopParts {
   engine::Engine& engine;
   StepSource& steps;
   std::function<std::unique_ptr<data::Loader>()> open_eval_data;
-  std::function<std::unique_ptr<Judge>()> make_judge;  // of an evaluation; it may give null
   PlanSource plans;
   Records& records;
   std::shared_ptr<const FeatureReuse> features = nullptr;  // null: outputs of frozen layers are not kept
   std::vector<StepObserver*> observers = {};
   LoopPeers peers = {};
+  std::function<std::unique_ptr<Judge>()> make_judge = [] { return nullptr; };  // for an evaluation
 };
 
 class Loop {

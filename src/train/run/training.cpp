@@ -94,7 +94,8 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, Reco
              .records = records,
              .features = training.features,
              .observers = observers.all(),
-             .peers = peers_of(training)},
+             .peers = peers_of(training),
+             .make_judge = [&] { return make_judge(setup); }},
             options, training.progress());
   run_traced(
       training.peers, observers.trace, [&] { loop.run(); }, rescue_before_end(loop, training.peers.process().rank));

@@ -19,7 +19,7 @@ namespace sluice::train {
 pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& lease, const task::Task& task) {
   const int view = reader.view_in(lease.epoch);
   const data::Samples samples = reader.read(lease.samples, view);
-  return {.inputs = in_order(samples.fields, task.inputs()),
+  return {.inputs = inputs_in_order(samples.fields, task),
           .targets = in_order(samples.fields, task.targets()),
           .sample_ids = at::tensor(lease.samples, at::kLong),
           .view = view,

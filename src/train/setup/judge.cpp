@@ -23,7 +23,9 @@ std::vector<double> column(const at::Tensor& logits, std::int64_t which) {
 class QuestionJudge final : public Judge {
  public:
   QuestionJudge(const data::Dataset& windows, const data::QuestionSet& questions, at::ScalarType type)
-      : windows_(windows), questions_(questions), logits_(at::zeros({windows.size(), windows.info().context, 2}, type)) {}
+      : windows_(windows),
+        questions_(questions),
+        logits_(at::zeros({windows.size(), windows.info().context, 2}, type)) {}
 
   void add(const at::Tensor& sample_ids, const at::Tensor& outputs) override {
     const auto* ids = sample_ids.const_data_ptr<std::int64_t>();

@@ -4,6 +4,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "train/setup/task_options.h"
 
 namespace sluice::train {
 namespace {
@@ -28,23 +29,44 @@ int size_from_data(const char* key, int configured, std::int64_t of_data, const 
   return static_cast<int>(of_data);
 }
 
+int label_count(const config::Config& config, const data::DatasetInfo& info) {
+  const auto of_data = static_cast<int>(info.class_names.size());
+  const int asked = config.model.classes;
+  if (asked == 0 && of_data < 2) {
+    throw ConfigError("data set ", info.name, " has ", of_data, " classes of texts, but model.task = \"",
+                      config.model.task, "\" needs 2 or more; set data.label_column, or model.classes");
+  }
+  if (asked > 1 && asked < of_data) {
+    throw ConfigError("model.classes = ", asked, ", but data set ", info.name, " has ", of_data,
+                      "; set model.classes = 0 to use the data set's value");
+  }
+  return asked > 0 ? asked : of_data;
+}
+
 models::ModelOptions token_model(const config::Config& config, const data::DatasetInfo& info) {
   const auto refuse = [&](const char* key, int value) {
     if (value == 0) return;
     throw ConfigError(
         concat(key, " = ", value, " does not apply to ", config.model.name, ", a token model; remove it"));
   };
-  refuse("model.classes", config.model.classes);
+  models::ModelOptions options = token_options(config);
+  const models::TextHead head = models::text_head(options);
+  const bool has_labels = head == models::TextHead::kClassify || head == models::TextHead::kTokens;
+  if (!has_labels) refuse("model.classes", config.model.classes);
   refuse("model.image_size", config.model.image_size);
   refuse("model.channels", config.model.channels);
-  models::ModelOptions options = token_options(config);
   const models::TokenSizes sizes = models::token_sizes(options);
   if (sizes.vocabulary < info.classes) {
+    if (!config.model.config.empty()) {
+      throw ConfigError("data.tokenizer has ", info.classes, " tokens, but the model of ", config.model.config, " has ",
+                        sizes.vocabulary, "; take the tokenizer that belongs to the model");
+    }
     throw ConfigError("model.vocabulary = ", sizes.vocabulary, ", but data set ", info.name, " has ", info.classes,
                       " different tokens; set it to ", info.classes, " or more");
   }
   options.vocabulary = sizes.vocabulary;
   options.context = sizes.context;
+  if (has_labels) options.classes = label_count(config, info);
   return options;
 }
 
@@ -85,8 +107,10 @@ data::DatasetOptions dataset_options(const config::Config& config) {
                                .seed = config.train.seed};
   if (config.model.channels > 0) options.channels = config.model.channels;
   if (config.model.image_size > 0) options.image_size = config.model.image_size;
-  if (models::kind_of(config.model.name) == SampleKind::kTokens)
-    options.context = models::token_sizes(token_options(config)).context;
+  if (models::kind_of(config.model.name) == SampleKind::kTokens) {
+    options.text = text_options(config, token_options(config));
+    options.context = options.text.max_length;
+  }
   return options;
 }
 

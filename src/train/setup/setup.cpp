@@ -211,6 +211,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   config::validate(wanted);  // the configuration may come from code instead of a file
   Setup setup{.config = wanted, .process = process};
   settle_worker(setup.config);
+  settle_task(setup.config);
   const bool has_schedule_file = !wanted.pipeline.order.empty();
   if (has_schedule_file && process.rank == 0)
     take_schedule(setup, kept_schedule ? *kept_schedule : read_configured_schedule(wanted));
@@ -222,8 +223,10 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   open_data(setup, of_own_batch);
   setup.model =
       model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
-  setup.task = task_of(config);
+  const data::DatasetInfo* const info = setup.train_set == nullptr ? nullptr : &setup.train_set->info();
+  setup.task = task_of(setup.model, info, config.train.label_smoothing);
   settle_best_by(setup.config, setup.task->scores());
+  setup.masking = masking_of(config, setup.model);
   setup.layers = models::count_layers(setup.model);
   if (!waits_for_schedule) check_pipeline(setup);
   settle_process(setup, process);
@@ -345,6 +348,7 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
           .threads = config.data.workers,
           .prefetch = config.data.prefetch,
           .shard_window = config.data.order == "shards" ? config.data.shuffle_window : 0,
+          .groups_by_length = config.data.by_length,
           .sizes = {.image_size = setup.model.image_size,
                     .resize = config.data.resize,
                     .interpolation = config.data.interpolation == "bicubic" ? data::Interpolation::kBicubic
@@ -369,7 +373,8 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
           .epochs = epochs_of(setup),
           .pins = runs_on_gpus(setup),
           .gives_bytes = runs_on_gpus(setup),
-          .keeps_samples_local = keeps_features(config) && setup.process.processes > 1};
+          .keeps_samples_local = keeps_features(config) && setup.process.processes > 1,
+          .masking = setup.masking};
 }
 
 data::LoaderOptions train_loader_options(const Setup& setup) {
@@ -379,6 +384,7 @@ data::LoaderOptions train_loader_options(const Setup& setup) {
 data::LoaderOptions eval_loader_options(const Setup& setup, int replicas) {
   data::LoaderOptions options = train_loader_options(setup, replicas);
   options.batch_size = setup.config.train.eval_batch;
+  options.groups_by_length = false;
   options.endless = false;
   options.shuffle = false;
   options.shard_window = 0;

@@ -40,6 +40,7 @@ struct Setup {
   std::shared_ptr<data::Dataset> test_set;
   models::ModelOptions model;
   task::TaskPtr task;
+  data::MaskOptions masking;           // of a masked language model
   Constants constants;                 // filled by take()
   std::filesystem::path weights_path;  // of model.weights; filled by read_resume_point() if the run starts from them
   int layers = 0;

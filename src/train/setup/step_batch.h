@@ -18,8 +18,15 @@ namespace sluice::train {
   return tensors;
 }
 
+// Without the inputs at the end that the batch lacks.
+[[nodiscard]] inline nn::Tensors inputs_in_order(const data::Fields& fields, const task::Task& task) {
+  nn::Tensors inputs = in_order(fields, task.inputs());
+  while (inputs.size() > 1 && !inputs.back().defined()) inputs.pop_back();
+  return inputs;
+}
+
 [[nodiscard]] inline pipeline::MicroBatch as_micro_batch(const data::Batch& batch, const task::Task& task) {
-  return {in_order(batch.fields, task.inputs()),
+  return {inputs_in_order(batch.fields, task),
           in_order(batch.fields, task.targets()),
           batch.sample_ids,
           batch.view,

@@ -1,18 +1,106 @@
 #include "train/setup/task_options.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <vector>
 
 #include "core/error.h"
 #include "core/text.h"
-#include "models/model.h"
+#include "device/cpu_threads.h"
+#include "task/text_tasks.h"
+#include "text/tokenizer.h"
 
 namespace sluice::train {
+namespace {
 
-task::TaskPtr task_of(const config::Config& config) {
-  const double label_smoothing = config.train.label_smoothing;
-  return models::kind_of(config.model.name) == SampleKind::kTokens ? task::make_language_model(label_smoothing)
-                                                                   : task::make_classification(label_smoothing);
+using models::TextHead;
+
+bool is_text(const std::string& model_name) { return models::kind_of(model_name) == SampleKind::kTokens; }
+
+void refuse_smoothing(double label_smoothing, const char* task) {
+  if (label_smoothing == 0) return;
+  throw ConfigError("train.label_smoothing = ", label_smoothing, " does not apply to ", task, "; remove it");
+}
+
+std::vector<std::string> names_of_labels(const models::ModelOptions& model, const data::DatasetInfo* data) {
+  if (data != nullptr && std::ssize(data->class_names) == model.classes) return data->class_names;
+  std::vector<std::string> names;
+  for (int i = 0; i < model.classes; ++i) names.push_back(std::to_string(i));
+  return names;
+}
+
+}  // namespace
+
+void settle_task(config::Config& config) {
+  std::string& task = config.model.task;
+  if (!task.empty() || !is_text(config.model.name)) return;
+  const std::string& data = config.data.name;
+  if (data == "squad") task = "qa";
+  if ((data == "jsonl" || data == "csv") && config.model.name == "bert") task = "classify";
+}
+
+task::TaskPtr task_of(const models::ModelOptions& model, const data::DatasetInfo* data, double label_smoothing) {
+  if (!is_text(model.name)) return task::make_classification(label_smoothing);
+  switch (models::text_head(model)) {
+    case TextHead::kLm:
+    case TextHead::kMlm: return task::make_text_language_model(label_smoothing);
+    case TextHead::kClassify:
+      if (model.classes > 1) return task::make_sequence_classification(model.classes, label_smoothing);
+      refuse_smoothing(label_smoothing, "a number as label");
+      return task::make_regression();
+    case TextHead::kTokens:
+      refuse_smoothing(label_smoothing, "model.task = \"tokens\"");
+      return task::make_token_classification(names_of_labels(model, data));
+    case TextHead::kQa: refuse_smoothing(label_smoothing, "model.task = \"qa\""); break;
+  }
+  return task::make_question_answering();
+}
+
+data::TextOptions text_options(const config::Config& config, const models::ModelOptions& model) {
+  const config::DataConfig& data = config.data;
+  const std::int64_t positions = models::token_sizes(model).context;
+  if (data.max_length > positions) {
+    throw ConfigError("data.max_length = ", data.max_length, ", but the model has ", positions,
+                      " positions; set it to ", positions, " or less");
+  }
+  const TextHead head = models::text_head(model);
+  data::TextOptions options{.tokenizer = data.tokenizer,
+                            .max_length = data.max_length > 0 ? data.max_length : positions,
+                            .stride = data.stride,
+                            .pads_to_max = data.pad == "max",
+                            .text = data.text_column,
+                            .text2 = data.pair_column,
+                            .label = data.label_column,
+                            .label_kind = data::LabelKind::kNone,
+                            .adds_special_tokens = head == TextHead::kMlm,
+                            .threads = device::available_cores()};
+  if (data.pack == "documents") options.pack = data::Packing::kApart;
+  if (data.pack == "joined") options.pack = data::Packing::kTogether;
+  if (head == TextHead::kClassify)
+    options.label_kind = config.model.classes == 1 ? data::LabelKind::kNumber : data::LabelKind::kClass;
+  return options;
+}
+
+data::MaskOptions masking_of(const config::Config& config, const models::ModelOptions& model) {
+  if (!is_text(model.name) || models::text_head(model) != TextHead::kMlm) return {};
+  if (config.data.tokenizer.empty())
+    throw ConfigError("model.task = \"mlm\" needs data.tokenizer, which has the mask token; set it");
+  const auto tokenizer = text::open_tokenizer(config.data.tokenizer);
+  const auto find = [&](std::initializer_list<const char*> names) {
+    std::vector<std::int64_t> ids;
+    for (const char* name : names) {
+      if (const text::TokenId id = tokenizer->find(name); id != text::kNoToken) ids.push_back(id);
+    }
+    return ids;
+  };
+  const std::vector<std::int64_t> mask = find({"[MASK]", "<mask>"});
+  if (mask.empty())
+    throw ConfigError("data.tokenizer = ", config.data.tokenizer,
+                      " has no mask token ([MASK] or <mask>), which model.task = \"mlm\" needs; take another one");
+  return {.share = config.data.mask_share,
+          .mask_id = mask.front(),
+          .vocabulary = tokenizer->end_id(),
+          .kept = find({"[CLS]", "[SEP]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>"})};
 }
 
 void settle_best_by(config::Config& config, const Scores& scores) {

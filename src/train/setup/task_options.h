@@ -3,11 +3,24 @@
 
 #include "config/config.h"
 #include "core/scores.h"
+#include "data/dataset.h"
+#include "data/mask_tokens.h"
+#include "models/model.h"
 #include "task/task.h"
 
 namespace sluice::train {
 
-[[nodiscard]] task::TaskPtr task_of(const config::Config& config);
+// Resolves model.task if it is empty and the data set says more than the model.
+void settle_task(config::Config& config);
+
+[[nodiscard]] task::TaskPtr task_of(const models::ModelOptions& model, const data::DatasetInfo* data,
+                                    double label_smoothing);
+
+// How data sets of text become samples of this model.
+[[nodiscard]] data::TextOptions text_options(const config::Config& config, const models::ModelOptions& model);
+
+// For model.task = "mlm"; else its share is 0.
+[[nodiscard]] data::MaskOptions masking_of(const config::Config& config, const models::ModelOptions& model);
 
 // Resolves train.best_by = "auto" to the main score.
 void settle_best_by(config::Config& config, const Scores& scores);

@@ -1,6 +1,7 @@
 #include "train/study/one_shot.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -21,6 +22,7 @@
 #include "train/plan/composition.h"
 #include "train/plan/plan_changes.h"
 #include "train/plan/run_facts.h"
+#include "train/setup/judge.h"
 #include "train/setup/machine_fit.h"
 #include "train/setup/noise_watch.h"
 #include "train/setup/run_state.h"
@@ -137,32 +139,74 @@ pipeline::MicroBatch image_batch(const fs::path& file, const storage::TensorMap&
   return {{inputs}, {targets}, at::arange(inputs.size(0))};
 }
 
-pipeline::MicroBatch token_batch(const fs::path& file, const storage::TensorMap& tensors,
-                                 const models::ModelOptions& model) {
-  const at::Tensor inputs = as_integers(file, "inputs", tensors.at("inputs"), "tokens");
-  const at::Tensor targets = as_integers(file, "targets", tensors.at("targets"), "tokens");
-  if (inputs.dim() != 2 || inputs.numel() == 0 || inputs.size(1) > model.context) {
-    reject_tensor(file, "inputs", inputs,
-                  concat("the model needs [n, T] with n > 0 and T from 1 to its context, ", model.context));
-  }
-  if (targets.sizes() != inputs.sizes())
-    reject_tensor(file, "targets", targets, concat("the inputs are ", inputs.sizes()));
-  if (targets.eq(task::kNoTarget).all().item<bool>())
-    throw DataError(file.string(), ": every entry of 'targets' is ", task::kNoTarget,
-                    ", which the loss ignores; give at least one other target");
-  check_numbers(file, "inputs", inputs, "tokens", model.vocabulary, "model.vocabulary");
-  check_numbers(file, "targets", targets.masked_select(targets.ne(task::kNoTarget)), "tokens", model.vocabulary,
-                "model.vocabulary");
-  return {{inputs}, {targets}, at::arange(inputs.size(0))};
+// A field of a batch of texts: [n, T], or [n] if a sample has one number.
+at::Tensor text_field(const fs::path& file, const at::Tensor& tensor, const models::TensorInfo& info,
+                      at::IntArrayRef sizes) {
+  const char* const name = info.name.c_str();
+  const bool is_number = info.bound == 0;
+  const at::Tensor values = is_number ? tensor.to(at::kDouble) : as_integers(file, name, tensor, "tokens");
+  const at::IntArrayRef needed = info.sizes.empty() ? sizes.slice(0, 1) : sizes;
+  if (values.sizes() != needed) reject_tensor(file, name, tensor, concat("the inputs are ", sizes));
+  return values;
 }
 
-pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions& model) {
-  const storage::TensorMap tensors = read_batch_file(file);
-  for (const char* name : {"inputs", "targets"}) {
-    if (!tensors.contains(name))
-      throw DataError(file.string(), " has no tensor '", name, "'; a batch needs 'inputs' and 'targets'");
+at::Tensor text_input(const fs::path& file, const at::Tensor& tensor, const models::TensorInfo& info,
+                      const models::ModelOptions& model, at::IntArrayRef sizes) {
+  const at::Tensor values = text_field(file, tensor, info, sizes);
+  const bool is_mask = info.lowest > 0;  // numbers of documents
+  const bool are_tokens = info.name == data::kInputs;
+  check_numbers(file, info.name.c_str(), values, are_tokens ? "tokens" : "of them",
+                is_mask      ? std::numeric_limits<std::int64_t>::max()
+                : are_tokens ? model.vocabulary
+                             : info.bound,
+                "model.vocabulary");
+  return values;
+}
+
+at::Tensor text_target(const fs::path& file, const at::Tensor& tensor, const models::TensorInfo& info, const char* key,
+                       at::IntArrayRef sizes) {
+  const at::Tensor values = text_field(file, tensor, info, sizes);
+  if (info.bound == 0) return values;
+  const at::Tensor counted = values.masked_select(values.ne(task::kNoTarget));
+  if (counted.numel() == 0) {
+    throw DataError(file.string(), ": every entry of '", info.name, "' is ", task::kNoTarget,
+                    ", which the loss ignores; give at least one other target");
   }
-  return models::kind_of(model.name) == SampleKind::kTokens ? token_batch(file, tensors, model)
+  check_numbers(file, info.name.c_str(), counted, key == std::string("model.vocabulary") ? "tokens" : "classes",
+                info.bound, key);
+  return values;
+}
+
+pipeline::MicroBatch text_batch(const fs::path& file, const storage::TensorMap& tensors,
+                                const models::ModelOptions& model) {
+  const models::Model shapes = models::make_without_values(model);
+  const at::Tensor& tokens = tensors.at(data::kInputs);
+  if (tokens.dim() != 2 || tokens.numel() == 0 || tokens.size(1) > model.context) {
+    reject_tensor(file, data::kInputs, tokens,
+                  concat("the model needs [n, T] with n > 0 and T from 1 to its context, ", model.context));
+  }
+  nn::Tensors inputs, targets;
+  for (const models::TensorInfo& info : shapes.inputs) {
+    const auto found = tensors.find(info.name);
+    inputs.push_back(found == tensors.end() ? at::Tensor()
+                                            : text_input(file, found->second, info, model, tokens.sizes()));
+  }
+  while (inputs.size() > 1 && !inputs.back().defined()) inputs.pop_back();
+  const char* const key = shapes.classes == model.vocabulary ? "model.vocabulary" : "model.classes";
+  for (const models::TensorInfo& info : shapes.targets)
+    targets.push_back(text_target(file, tensors.at(info.name), info, key, tokens.sizes()));
+  return {inputs, targets, at::arange(tokens.size(0))};
+}
+
+pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions& model, const task::Task& task) {
+  const storage::TensorMap tensors = read_batch_file(file);
+  std::vector<std::string> needed{task.inputs().front()};
+  needed.insert(needed.end(), task.targets().begin(), task.targets().end());
+  for (const std::string& name : needed) {
+    if (!tensors.contains(name))
+      throw DataError(file.string(), " has no tensor '", name, "'; a batch needs '", join(needed, "', '"), "'");
+  }
+  return models::kind_of(model.name) == SampleKind::kTokens ? text_batch(file, tensors, model)
                                                             : image_batch(file, tensors, model);
 }
 
@@ -231,6 +275,8 @@ void settle_for_evaluation(config::Config& config, const EvaluationOptions& opti
 Evaluation run_evaluation(const EvaluationOptions& options) {
   if (!options.logits.empty())
     storage::check_output("--logits", options.logits, {options.config_file, options.weights});
+  if (!options.predictions.empty())
+    storage::check_output("--predictions", options.predictions, {options.config_file, options.weights});
   EvaluatedModel evaluated = evaluated_model(options);
   settle_for_evaluation(evaluated.config, options);
   Setup setup = make_setup(evaluated.config, {}, SetupFor::kRun, evaluated.schedule_text);
@@ -245,17 +291,30 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   engine::TrainStep& step = engine.step();
   data::Loader loader(*setup.test_set, eval_loader_options(setup));
   ScoreSums sums;
+  const std::unique_ptr<Judge> judge = make_judge(setup);
+  if (!options.predictions.empty() && !judge)
+    throw ConfigError("--predictions writes answers to questions; model.task is not \"qa\", so leave it out");
   std::vector<at::Tensor> logits, labels;
   while (const auto batch = loader.next()) {
     at::Tensor of_batch;
-    at::Tensor* const wanted = options.logits.empty() ? nullptr : &of_batch;
+    at::Tensor* const wanted = options.logits.empty() && !judge ? nullptr : &of_batch;
     sums += step.evaluate(as_micro_batch(*batch, *setup.task), /*stop=*/false, wanted).scores;
+    if (judge) judge->add(batch->sample_ids, of_batch);
     if (options.logits.empty()) continue;
+    if (!logits.empty() && logits.back().sizes().slice(1) != of_batch.sizes().slice(1)) {
+      throw ConfigError("--logits: the batches have samples of different lengths; add --set data.pad=max");
+    }
     logits.push_back(of_batch);
     labels.push_back(batch->at(setup.task->targets().front()));
   }
   if (!options.logits.empty())
     storage::write_safetensors(options.logits, {{"logits", at::cat(logits)}, {"labels", at::cat(labels)}});
+  if (judge) {
+    const std::vector<double> of_all = judge->finish(*composition.sync);
+    sums.sums.insert(sums.sums.end(), of_all.begin(), of_all.end());
+    if (!options.predictions.empty())
+      storage::write_text_atomically(options.predictions, judge->predictions().dump(1) + "\n");
+  }
   if (!std::isfinite(sums.loss())) {
     throw DivergedError("the loss of these weights on the test set is ", fixed(sums.loss(), 4),
                         ": their run diverged, or they are for other data; use an earlier checkpoint");
@@ -282,7 +341,8 @@ double run_single_step(const config::Config& wanted, const SingleStepOptions& op
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();
   if (!weights.empty()) load_starting_weights(composition, setup.model, weights);
-  const auto batch = options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model);
+  const auto batch =
+      options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model, *setup.task);
 
   engine::TrainStep& step = engine.step();
   const auto gradients = step.compute_gradients(

@@ -19,9 +19,10 @@ struct EvaluationOptions {
   std::vector<std::string> sets;      // "key=value", applied last
   std::filesystem::path checkpoint;   // a checkpoint or run directory; empty: `weights`
   std::filesystem::path weights;
-  std::filesystem::path logits;  // output of {logits, labels} in data order; may be empty
-  bool takes_average = false;    // evaluate the average of the checkpoint's weights
-  bool of_validation = false;    // evaluate the held-out samples (data.validation), not the test set
+  std::filesystem::path logits;       // output of {logits, labels} in data order; may be empty
+  std::filesystem::path predictions;  // output of {question id: answer} as JSON; may be empty
+  bool takes_average = false;         // evaluate the average of the checkpoint's weights
+  bool of_validation = false;         // evaluate the held-out samples (data.validation), not the test set
 };
 struct Evaluation {
   ScoreSums sums;
@@ -34,8 +35,8 @@ struct Evaluation {
 struct SingleStepOptions {
   std::filesystem::path config_file;  // must not be overwritten
   std::filesystem::path weights;      // empty: model.weights, or fresh weights
-  // Safetensors: `inputs` [n, channels, height, width] and `targets` [n]. Token models: both [n, T]; targets of
-  // task::kNoTarget are ignored. Empty: the first training batch.
+  // Safetensors: `inputs` [n, channels, height, width] and `targets` [n]. Text models: the fields of the task, at least
+  // `inputs` [n, T] and its targets; task::kNoTarget is ignored. Empty: the first training batch.
   std::filesystem::path batch;
   // Safetensors: loss, logits and grad/<parameter> of the step; param/<parameter> and buffer/<name> after it.
   std::filesystem::path out;
