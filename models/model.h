@@ -81,6 +81,7 @@ struct Model {
 // fit.
 [[nodiscard]] TextConfig text_config(const ModelOptions& options);
 [[nodiscard]] TextHead text_head(const ModelOptions& options);
+[[nodiscard]] bool has_text_config(const ModelOptions& options);
 
 // Sample kind of the models of this name. ConfigError if make_model() rejects the name.
 [[nodiscard]] SampleKind kind_of(const std::string& name);

@@ -163,6 +163,7 @@ void write_checkpoint(const fs::path& dir, std::int64_t step, const CheckpointCo
   if (!contents.average.empty())
     document["files"][std::string(kAverageFile)] =
         write_tensors(dir / kAverageFile, step, contents.average, contents.metadata);
+  for (const auto& [name, text] : contents.beside) write_text_atomically(dir / name, text);
   write_text_atomically(dir / kStateFile, encode_state(document));
 }
 

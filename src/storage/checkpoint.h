@@ -25,6 +25,8 @@ struct CheckpointContents {
   TensorMap average = {};  // averaged weights and buffers, named as in `model`; empty if no average is kept
   // Metadata of the weights files, which a copied file keeps. load_checkpoint() does not return it.
   std::map<std::string, std::string> metadata = {};
+  // Files for other programs, by name. They are written beside the weights; load_checkpoint() does not return them.
+  std::map<std::string, std::string> beside = {};
 };
 
 void write_checkpoint(const std::filesystem::path& dir, std::int64_t step, const CheckpointContents& contents);

@@ -39,7 +39,7 @@ Constants starting_constants(Setup& setup) {
   if (setup.config.model.weights.empty()) return own_constants(setup.model);
   setup.weights_path = storage::resolve_weights(setup.config.model.weights);
   const std::filesystem::path& weights = setup.weights_path;
-  check_tokens_of_weights(weights, setup.model, setup.train_set->info().name);
+  check_tokens_of_weights(weights, setup.model, setup.train_set->info());
   return constants_of_weights(weights, setup.config, setup.model);
 }
 

@@ -36,6 +36,7 @@ storage::CheckpointContents contents_at(const Training& training, const Progress
   storage::CheckpointContents contents{training.engine.model_between_steps(), engine::optimizer_tensors(composition),
                                        state.to_json()};
   put_constants(training.setup.constants, contents);
+  contents.beside = training.setup.beside_weights;
   set_average_apart(contents);
   return contents;
 }

@@ -137,14 +137,16 @@ void put_constants(const Constants& constants, storage::CheckpointContents& cont
   contents.metadata[kMetadata] = constants.to_json().dump();
 }
 
-void check_tokens_of_weights(const fs::path& weights, const models::ModelOptions& model, const std::string& data_name) {
+void check_tokens_of_weights(const fs::path& weights, const models::ModelOptions& model,
+                             const data::DatasetInfo& data) {
   constexpr int kBytes = 256;
-  if (models::kind_of(model.name) != SampleKind::kTokens || models::token_sizes(model).vocabulary <= kBytes) return;
+  if (!data.has_bytes || models::kind_of(model.name) != SampleKind::kTokens ||
+      models::token_sizes(model).vocabulary <= kBytes)
+    return;
   if (are_of_sluice(storage::read_about_weights(weights))) return;
   throw ConfigError("the weights in ", weights.string(), " use a vocabulary of ", models::token_sizes(model).vocabulary,
-                    " tokens, but data.name = \"", data_name,
-                    "\" provides bytes. Train fresh weights or weights saved by Sluice, or pass token ids with "
-                    "`sluice step --batch`.");
+                    " tokens, but data.name = \"", data.name,
+                    "\" provides bytes; set data.tokenizer to the model's tokenizer");
 }
 
 }  // namespace sluice::train

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
+#include "data/dataset.h"
 #include "models/model.h"
 #include "storage/checkpoint.h"
 
@@ -35,6 +36,6 @@ struct Constants {
 void put_constants(const Constants& constants, storage::CheckpointContents& contents);
 
 void check_tokens_of_weights(const std::filesystem::path& weights, const models::ModelOptions& model,
-                             const std::string& data_name);
+                             const data::DatasetInfo& data);
 
 }  // namespace sluice::train

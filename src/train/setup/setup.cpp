@@ -227,6 +227,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   setup.task = task_of(setup.model, info, config.train.label_smoothing);
   settle_best_by(setup.config, setup.task->scores());
   setup.masking = masking_of(config, setup.model);
+  setup.beside_weights = files_beside_weights(config, setup.model);
   setup.layers = models::count_layers(setup.model);
   if (!waits_for_schedule) check_pipeline(setup);
   settle_process(setup, process);

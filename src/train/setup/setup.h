@@ -2,6 +2,7 @@
 // the Plan see choose_plan.h. Errors: ConfigError with the key; DataError from the data sets.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +41,9 @@ struct Setup {
   std::shared_ptr<data::Dataset> test_set;
   models::ModelOptions model;
   task::TaskPtr task;
-  data::MaskOptions masking;           // of a masked language model
+  data::MaskOptions masking;  // of a masked language model
+  // Of a text model: config.json and the tokenizer's files, so that Hugging Face's from_pretrained() reads checkpoints.
+  std::map<std::string, std::string> beside_weights;
   Constants constants;                 // filled by take()
   std::filesystem::path weights_path;  // of model.weights; filled by read_resume_point() if the run starts from them
   int layers = 0;

@@ -1,12 +1,14 @@
 #include "train/setup/task_options.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <initializer_list>
 #include <vector>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "device/cpu_threads.h"
+#include "storage/files.h"
 #include "task/text_tasks.h"
 #include "text/tokenizer.h"
 
@@ -101,6 +103,23 @@ data::MaskOptions masking_of(const config::Config& config, const models::ModelOp
           .mask_id = mask.front(),
           .vocabulary = tokenizer->end_id(),
           .kept = find({"[CLS]", "[SEP]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>"})};
+}
+
+std::map<std::string, std::string> files_beside_weights(const config::Config& config,
+                                                        const models::ModelOptions& model) {
+  std::map<std::string, std::string> files;
+  if (!models::has_text_config(model)) return files;
+  const bool has_labels = model.classes > 0;
+  files["config.json"] = models::config_json(models::text_config(model), has_labels ? model.classes : 0);
+  if (config.data.tokenizer.empty()) return files;
+  const std::filesystem::path tokenizer = config.data.tokenizer;
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const std::filesystem::path file = tokenizer.parent_path() / name;
+    if (std::error_code ignored; std::filesystem::is_regular_file(file, ignored))
+      files[name] = storage::read_text(file);
+  }
+  files[tokenizer.filename().string()] = storage::read_text(tokenizer);
+  return files;
 }
 
 void settle_best_by(config::Config& config, const Scores& scores) {

@@ -1,6 +1,9 @@
 // task_options: the task that a configuration asks for. Errors: ConfigError with the key.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "config/config.h"
 #include "core/scores.h"
 #include "data/dataset.h"
@@ -21,6 +24,10 @@ void settle_task(config::Config& config);
 
 // For model.task = "mlm"; else its share is 0.
 [[nodiscard]] data::MaskOptions masking_of(const config::Config& config, const models::ModelOptions& model);
+
+// By name: config.json and the tokenizer's files. Empty for models of images.
+[[nodiscard]] std::map<std::string, std::string> files_beside_weights(const config::Config& config,
+                                                                      const models::ModelOptions& model);
 
 // Resolves train.best_by = "auto" to the main score.
 void settle_best_by(config::Config& config, const Scores& scores);

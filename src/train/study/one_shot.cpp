@@ -254,7 +254,7 @@ void apply_and_write(engine::TrainStep& step, const engine::Composition& composi
 Constants constants_of(const EvaluatedModel& evaluated, const Setup& setup) {
   if (!evaluated.checkpoint.empty())
     return saved_constants(evaluated.state, setup.model, evaluated.checkpoint.string());
-  check_tokens_of_weights(evaluated.file, setup.model, setup.test_set->info().name);
+  check_tokens_of_weights(evaluated.file, setup.model, setup.test_set->info());
   return constants_of_weights(evaluated.file, setup.config, setup.model);
 }
 
@@ -335,7 +335,7 @@ double run_single_step(const config::Config& wanted, const SingleStepOptions& op
   fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
   if (!weights.empty()) {
     weights = storage::resolve_weights(weights);
-    if (options.batch.empty()) check_tokens_of_weights(weights, setup.model, setup.train_set->info().name);
+    if (options.batch.empty()) check_tokens_of_weights(weights, setup.model, setup.train_set->info());
     setup.take(constants_of_weights(weights, config, setup.model));
   }
   engine::Engine engine(decide_plan(setup), engine_options(setup));
