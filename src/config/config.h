@@ -77,17 +77,6 @@ struct DataConfig {
   double validation = 0;               // fraction of the training set; 0 = use the test set
   std::string broken = "fatal";
   std::int64_t views = 0;  // views per sample; 0 = a new view each epoch
-  std::string tokenizer;   // from here on: for text
-  std::string test_path;
-  std::string text_column = "text";
-  std::string pair_column;
-  std::string label_column = "label";
-  int max_length = 0;  // tokens; 0 = positions of the model
-  int stride = 128;
-  std::string pad = "longest";
-  bool by_length = false;
-  std::string pack = "off";
-  double mask_share = 0.15;
 
   bool operator==(const DataConfig&) const = default;
 
@@ -135,7 +124,7 @@ struct TrainConfig {
   std::int64_t eval_every_steps = 0;
   std::int64_t eval_every_epochs = 1;
   std::int64_t eval_limit = 0;
-  std::string best_by = "auto";
+  std::string best_by = "top1";
   int stop_patience = 0;
   double step_timeout_s = 0;  // 0 = derived from earlier steps
 

@@ -29,7 +29,6 @@ inline Keys joined(std::initializer_list<Keys (*)()> tables) {
 }
 
 [[nodiscard]] Keys ps_keys();
-[[nodiscard]] Keys text_keys();
 [[nodiscard]] Keys train_keys();
 
 }  // namespace sluice::config::internal

@@ -223,7 +223,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   setup.model =
       model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
   setup.task = task_of(config);
-  settle_best_by(setup.config, setup.task->scores());
+  static_cast<void>(best_by(config.train, setup.task->scores()));  // checks it
   setup.layers = models::count_layers(setup.model);
   if (!waits_for_schedule) check_pipeline(setup);
   settle_process(setup, process);

@@ -9,7 +9,7 @@ namespace sluice::train {
 
 [[nodiscard]] task::TaskPtr task_of(const config::Config& config);
 
-// Resolves train.best_by = "auto" to the main score.
-void settle_best_by(config::Config& config, const Scores& scores);
+// The score of train.best_by. A task without "top1", the default, has another main score.
+[[nodiscard]] std::string best_by(const config::TrainConfig& train, const Scores& scores);
 
 }  // namespace sluice::train
