@@ -134,7 +134,7 @@ struct TrainConfig {
   std::int64_t eval_every_steps = 0;
   std::int64_t eval_every_epochs = 1;
   std::int64_t eval_limit = 0;
-  std::string best_by = "auto";
+  std::string best_by = "top1";
   int stop_patience = 0;
   double step_timeout_s = 0;  // 0 = derived from earlier steps
 

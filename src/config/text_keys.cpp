@@ -5,21 +5,22 @@ namespace sluice::config::internal {
 namespace {
 
 template <auto kMember>
-Field data() {
+Field text_data() {
   return field<&Config::data, kMember>();
 }
 
 Keys keys_of_files() {
   using C = DataConfig;
   return {
-      {"data.tokenizer", data<&C::tokenizer>(), any(), "",
+      {"data.tokenizer", text_data<&C::tokenizer>(), any(), "",
        "Tokenizer of squad, jsonl, csv and text: a tokenizer.json, vocab.txt or SentencePiece .model. Empty: the data "
        "set text has a token for each byte",
        kSource | kPerProcess},
-      {"data.text_column", data<&C::text_column>(), any(), "", "Column of jsonl and csv that holds the text", kSource},
-      {"data.pair_column", data<&C::pair_column>(), any(), "",
+      {"data.text_column", text_data<&C::text_column>(), any(), "", "Column of jsonl and csv that holds the text",
+       kSource},
+      {"data.pair_column", text_data<&C::pair_column>(), any(), "",
        "Column of jsonl and csv that holds a second text, for pairs. Empty: no pairs", kSource},
-      {"data.label_column", data<&C::label_column>(), any(), "",
+      {"data.label_column", text_data<&C::label_column>(), any(), "",
        "Column of jsonl and csv that holds the label: the name or number of a class, or with model.classes = 1 a "
        "number",
        kSource},
@@ -29,23 +30,23 @@ Keys keys_of_files() {
 Keys keys_of_tokens() {
   using C = DataConfig;
   return {
-      {"data.max_length", data<&C::max_length>(), between(0, 1'000'000), "tokens",
+      {"data.max_length", text_data<&C::max_length>(), between(0, 1'000'000), "tokens",
        "Tokens of a sample, special tokens included; longer texts are cut, and those of squad make several windows. "
        "0: as many as the model has positions",
        kSource},
-      {"data.stride", data<&C::stride>(), between(0, 1'000'000), "tokens",
+      {"data.stride", text_data<&C::stride>(), between(0, 1'000'000), "tokens",
        "Tokens that a window of squad shares with the one before", kSource},
-      {"data.pad", data<&C::pad>(), words({"longest", "max"}), "",
+      {"data.pad", text_data<&C::pad>(), words({"longest", "max"}), "",
        "Length of the samples of a batch. longest: of its longest sample. max: data.max_length", kSource | kAdvanced},
-      {"data.by_length", data<&C::by_length>(), any(), "",
+      {"data.by_length", text_data<&C::by_length>(), any(), "",
        "Whether samples of similar length share a batch, which saves padding. The order stays random except within "
        "50 batches",
        kSource | kAdvanced},
-      {"data.pack", data<&C::pack>(), words({"off", "documents", "joined"}), "",
+      {"data.pack", text_data<&C::pack>(), words({"off", "documents", "joined"}), "",
        "Several documents of a language model in one sample. documents: attention stays within a document. joined: it "
        "crosses documents. off: one document a sample; a token file is cut into samples without regard to documents",
        kSource},
-      {"data.mask_share", data<&C::mask_share>(), fraction(), "share",
+      {"data.mask_share", text_data<&C::mask_share>(), fraction(), "share",
        "Share of the tokens that a masked language model predicts; 80 % of them are masked, 10 % replaced, 10 % kept",
        kAdvanced},
   };

@@ -132,7 +132,7 @@ Keys keys_of_the_rest() {
        kHow | kPerWorker | kAdvanced},
       {"train.best_by", train<&C::best_by>(), any(), "",
        "Which evaluation is better, for checkpoint.best, train.stop_patience and the schedule \"plateau\": a score, or "
-       "\"loss\". \"auto\": the main score, top1 for classes and tokens",
+       "\"loss\". A task without top1 takes its main score for \"top1\"",
        kAdvanced},
       {"train.stop_patience", train<&C::stop_patience>(), at_least(0), "evaluations",
        "End the run after this many consecutive evaluations without improvement (train.best_by). 0: never",

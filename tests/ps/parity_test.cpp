@@ -206,7 +206,7 @@ TEST_F(WorkerTest, ALossThatIsNotFiniteIsNotPushed) {
   const Case of{"", {kOne}, {4}};
   const auto workers = make_workers(of, "asp");
   auto batch = whole_batch(of, 0);
-  batch.inputs[2].fill_(NAN);
+  batch.inputs[0][2].fill_(NAN);
   EXPECT_THROW((void)workers->engines[0]->step().run({batch}, 0, kLr), Error);
   EXPECT_FALSE(workers->links[0]->take());
 }

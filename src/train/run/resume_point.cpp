@@ -17,6 +17,7 @@
 #include "train/setup/schedule_file.h"
 #include "train/setup/server_settings.h"
 #include "train/setup/starting_weights.h"
+#include "train/setup/task_options.h"
 
 namespace sluice::train {
 namespace {
@@ -176,8 +177,10 @@ report::ReporterStart start_of_records(const storage::RunDir& run_dir, bool cont
 
 LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues) {
   const config::Config& config = setup.config;
+  config::TrainConfig train = config.train;
+  train.best_by = best_by(train, setup.task->scores());
   return {.total_steps = setup.total_steps,
-          .train = config.train,
+          .train = std::move(train),
           .scores = setup.task->scores(),
           .keeps_best = config.checkpoint.best,
           .saves_at_end = config.checkpoint.at_end,

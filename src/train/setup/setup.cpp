@@ -225,7 +225,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
       model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
   const data::DatasetInfo* const info = setup.train_set == nullptr ? nullptr : &setup.train_set->info();
   setup.task = task_of(setup.model, info, config.train.label_smoothing);
-  settle_best_by(setup.config, setup.task->scores());
+  static_cast<void>(best_by(config.train, setup.task->scores()));  // checks it
   setup.masking = masking_of(config, setup.model);
   setup.beside_weights = files_beside_weights(config, setup.model);
   setup.layers = models::count_layers(setup.model);

@@ -122,15 +122,15 @@ std::map<std::string, std::string> files_beside_weights(const config::Config& co
   return files;
 }
 
-void settle_best_by(config::Config& config, const Scores& scores) {
-  std::string& best_by = config.train.best_by;
-  if (best_by == "auto")
-    best_by = std::ranges::find_if(scores, [](const Score& score) { return score.needs > 0; })->name;
+std::string best_by(const config::TrainConfig& train, const Scores& scores) {
   std::vector<std::string> known{"loss"};
   for (const Score& score : scores) known.push_back(score.name);
-  if (std::ranges::find(known, best_by) != known.end()) return;
-  throw ConfigError("train.best_by = \"", best_by, "\" is not a score of this task; use one of: ", join(known, ", "),
-                    did_you_mean(best_by, known));
+  if (std::ranges::find(known, train.best_by) != known.end()) return train.best_by;
+  if (train.best_by == config::TrainConfig{}.best_by)
+    return std::ranges::find_if(scores, [](const Score& score) { return score.needs > 0; })->name;
+  throw ConfigError("train.best_by = \"", train.best_by,
+                    "\" is not a score of this task; use one of: ", join(known, ", "),
+                    did_you_mean(train.best_by, known));
 }
 
 }  // namespace sluice::train

@@ -29,7 +29,7 @@ void settle_task(config::Config& config);
 [[nodiscard]] std::map<std::string, std::string> files_beside_weights(const config::Config& config,
                                                                       const models::ModelOptions& model);
 
-// Resolves train.best_by = "auto" to the main score.
-void settle_best_by(config::Config& config, const Scores& scores);
+// The score of train.best_by. A task without "top1", the default, has another main score.
+[[nodiscard]] std::string best_by(const config::TrainConfig& train, const Scores& scores);
 
 }  // namespace sluice::train
