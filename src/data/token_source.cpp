@@ -199,7 +199,7 @@ std::unique_ptr<TokenSource> tokenize_documents(const std::filesystem::path& fil
     const double share = static_cast<double>(reader.offset()) / static_cast<double>(reader.bytes());
     return concat("Tokenizing ", file.string(), ": ", percent(share));
   });
-  if (empty > 0) log_warning(file.string(), ": ", counted(empty, "document"), " without tokens left out");
+  if (empty > 0) log_info(file.string(), ": ", counted(empty, "document"), " without tokens left out");
   return tokens;
 }
 
