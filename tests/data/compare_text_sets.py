@@ -28,7 +28,10 @@ WORDS = "the cat Sat ON a tree, über 3.14 naïve Köln's — “quotes” and �
 def bert(texts):
     tokenizer = tokenizers.BertWordPieceTokenizer(lowercase=True)
     tokenizer.train_from_iterator(texts, vocab_size=1500, show_progress=False)
-    return tokenizer._tokenizer
+    tokenizer = tokenizer._tokenizer
+    ends = [(token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]")]
+    tokenizer.post_processor = tokenizers.processors.BertProcessing(*ends)
+    return tokenizer
 
 
 def roberta(texts):
@@ -60,7 +63,10 @@ def random_questions(rng, articles):
 
 
 def answer_tokens(encoding, question):
-    """Of prepare_train_features(); the first token stands for no answer."""
+    """Of prepare_train_features(); the first token stands for no answer.
+
+    Theirs moves the start of an answer in the context's last token on to [SEP]; here it stays in the context.
+    """
     if not question["answers"]:
         return 0, 0
     answer = question["answers"][0]
@@ -69,7 +75,8 @@ def answer_tokens(encoding, question):
     last = len(encoding.sequence_ids) - 1 - encoding.sequence_ids[::-1].index(1) if 1 in encoding.sequence_ids else 0
     if encoding.offsets[first][0] > begin or encoding.offsets[last][1] < end:
         return 0, 0
-    while first < len(encoding.offsets) and encoding.offsets[first][0] <= begin:
+    end_of_context = last + 1
+    while first < end_of_context and encoding.offsets[first][0] <= begin:
         first += 1
     while encoding.offsets[last][1] >= end:
         last -= 1
@@ -136,7 +143,7 @@ def main():
             for name, splits in sets.items():
                 for split, root in zip(("train", "dev"), splits):
                     (folder / f"{split}.json").write_text(json.dumps(root), encoding="utf-8")
-                    for max_length, stride in ((64, 16), (384, 128)) if name == "xquad" else ((60, 0), (70, 11)):
+                    for max_length, stride in ((128, 16), (384, 128)) if name == "xquad" else ((60, 0), (70, 11)):
                         count, answers = compare(options.program, ["squad", folder, split, file, max_length, stride, "", "", ""],
                                                  squad_samples(tokenizer, root, max_length, stride))
                         print(f"{make.__name__}, {name} {split}, {max_length} tokens: {count} windows equal, {answers} with answers")
