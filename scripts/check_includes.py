@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "comm": {"core", "device"},
     "nn": {"core"},
     "models": {"core", "nn"},
-    "task": {"core", "nn"},
+    "task": {"core", "nn", "text"},
     "optim": {"core"},
     "data": {"core", "text"},
     "text": {"core", "storage"},

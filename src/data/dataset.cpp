@@ -1,6 +1,7 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -70,8 +71,43 @@ std::unique_ptr<Dataset> open_toy(const DatasetOptions& options, Split split) {
   return make_toy({.samples = options.samples, .context = options.context, .seed = options.seed}, split);
 }
 
-std::vector<DatasetEntry>& entries() {
-  static std::vector<DatasetEntry> all = {
+std::vector<DatasetEntry> text_entries() {
+  return {
+      {{.name = "text",
+        .what = "one file (data.path), its last tenth for testing; 256 tokens, its bytes, without data.tokenizer",
+        .default_path = {},
+        .files = {}},
+       open_text_file},
+      {{.name = "squad",
+        .what = "questions on texts in SQuAD's JSON, versions 1.1 and 2.0",
+        .default_path = {},
+        .files = {"train.json or train-v*.json", "dev.json or dev-v*.json"}},
+       opening_texts(open_squad)},
+      {{.name = "jsonl",
+        .what = "texts or pairs of texts, with labels or without, as JSON objects",
+        .default_path = {},
+        .files = {"train.jsonl", "test.jsonl"}},
+       opening_table("jsonl")},
+      {{.name = "csv",
+        .what = "texts or pairs of texts, with labels or without, as CSV or TSV with a row of names",
+        .default_path = {},
+        .files = {"train.csv or train.tsv", "test.csv or test.tsv"}},
+       opening_table("csv")},
+      {{.name = "tokens",
+        .what = "token files of `sluice tokenize`, nanoGPT, llm.c or Megatron",
+        .default_path = {},
+        .files = {"*train*.tokens or *train*.bin", "*val*.tokens or *val*.bin"}},
+       opening_texts(open_tokens)},
+      {{.name = "toy",
+        .what = "drawn from a seed: sequences of 64 tokens from a Markov chain; needs no files",
+        .default_path = {},
+        .files = {}},
+       open_toy},
+  };
+}
+
+std::vector<DatasetEntry> image_entries() {
+  return {
       {{.name = "fashion_mnist",
         .what = "60,000 + 10,000 grey 28x28 images of clothes in 10 classes",
         .default_path = "/usr/share/datasets/fashion-mnist",
@@ -112,37 +148,15 @@ std::vector<DatasetEntry>& entries() {
         .default_path = {},
         .files = {}},
        open_shapes},
-      {{.name = "text",
-        .what = "one file (data.path), its last tenth for testing; 256 tokens, its bytes, without data.tokenizer",
-        .default_path = {},
-        .files = {}},
-       open_text_file},
-      {{.name = "squad",
-        .what = "questions on texts in SQuAD's JSON, versions 1.1 and 2.0",
-        .default_path = {},
-        .files = {"train.json or train-v*.json", "dev.json or dev-v*.json"}},
-       opening_texts(open_squad)},
-      {{.name = "jsonl",
-        .what = "texts or pairs of texts, with labels or without, as JSON objects",
-        .default_path = {},
-        .files = {"train.jsonl", "test.jsonl"}},
-       opening_table("jsonl")},
-      {{.name = "csv",
-        .what = "texts or pairs of texts, with labels or without, as CSV or TSV with a row of names",
-        .default_path = {},
-        .files = {"train.csv or train.tsv", "test.csv or test.tsv"}},
-       opening_table("csv")},
-      {{.name = "tokens",
-        .what = "token files of `sluice tokenize`, nanoGPT, llm.c or Megatron",
-        .default_path = {},
-        .files = {"*train*.tokens or *train*.bin", "*val*.tokens or *val*.bin"}},
-       opening_texts(open_tokens)},
-      {{.name = "toy",
-        .what = "drawn from a seed: sequences of 64 tokens from a Markov chain; needs no files",
-        .default_path = {},
-        .files = {}},
-       open_toy},
   };
+}
+
+std::vector<DatasetEntry>& entries() {
+  static std::vector<DatasetEntry> all = [] {
+    std::vector<DatasetEntry> joined = image_entries();
+    std::ranges::copy(text_entries(), std::back_inserter(joined));
+    return joined;
+  }();
   return all;
 }
 

@@ -40,7 +40,7 @@ struct DatasetInfo {
 
   [[nodiscard]] std::int64_t pixels() const { return channels * height * width; }
   [[nodiscard]] std::int64_t sample_bytes() const { return kind == SampleKind::kImage ? pixels() : context + 1; }
-  [[nodiscard]] const FieldInfo* field(std::string_view name) const;  // null: there is none
+  [[nodiscard]] const FieldInfo* field(std::string_view name) const;  // null if the set lacks it
 };
 
 inline constexpr std::int64_t kMostClasses = 1'000'000;  // limit for data sets that state their number of classes
@@ -59,9 +59,9 @@ class Dataset : public std::enable_shared_from_this<Dataset> {  // owner: see Lo
   [[nodiscard]] virtual Fields read_fields(std::span<const std::int64_t> ids) const;
   // Number of tokens of each sample, for batches of similar lengths. Empty: all are alike.
   [[nodiscard]] virtual std::vector<int> lengths() const { return {}; }
-  // Of a data set of questions (squad_dataset.h), which outlives this set's parts; else null.
+  // The questions (squad_dataset.h), owned by the set that was opened; null if it has other samples.
   [[nodiscard]] virtual const QuestionSet* question_set() const { return nullptr; }
-  // Of a part of another set (subset.h): the sample's number there.
+  // The sample's number in the set that was opened, if this is a part of it (subset.h).
   [[nodiscard]] virtual std::int64_t sample_in_whole(std::int64_t index) const { return checked(index); }
   // Class of an image, 0 .. classes - 1. Not for tokens, because a sequence contains its targets.
   [[nodiscard]] virtual std::int64_t target(std::int64_t index) const;

@@ -15,8 +15,8 @@ namespace sluice::data {
 using Fields = std::map<std::string, at::Tensor, std::less<>>;
 
 inline constexpr const char *kInputs = "inputs", *kTargets = "targets";
-// Of texts. mask: 1 for tokens and 0 for padding, or the number of the document in its row, from 1. types: 0 and 1 for
-// the texts of a pair. positions: of tokens in their document.
+// Fields of texts. mask: 1 for tokens and 0 for padding, or the number of the document in its row, from 1. types: 0 and
+// 1 for the texts of a pair. positions: of tokens in their document.
 inline constexpr const char *kMask = "mask", *kTypes = "types", *kPositions = "positions";
 inline constexpr const char *kStarts = "starts", *kEnds = "ends";  // first and last token of an answer
 

@@ -46,12 +46,13 @@ class SquadDataset final : public Dataset, public QuestionSet {
  public:
   SquadDataset(SquadFile file, const TextOptions& options, Split split, const std::string& name)
       : file_(std::move(file)),
+        name_(name),
         tokenizer_(text::open_tokenizer(options.tokenizer)),
         options_(options),
         pad_id_(padding_id(*tokenizer_)),
         rows_(tokenizer_->end_id()) {
     if (split == Split::kTrain) leave_out_misplaced();
-    encode_all(name);
+    encode_all();
     info_ = {.name = "squad",
              .split = split,
              .classes = tokenizer_->end_id(),
@@ -109,11 +110,12 @@ class SquadDataset final : public Dataset, public QuestionSet {
                                          .stride = static_cast<std::size_t>(options_.stride),
                                          .strategy = text::TruncationStrategy::kOnlySecond});
     } catch (const Error& error) {
-      throw error.with_context(concat("question \"", printable(question.id), "\""));
+      throw Error(error.exit_code(), concat(name_, ": question \"", printable(question.id), "\": ", error.what(),
+                                            "; set a larger data.max_length or a smaller data.stride"));
     }
   }
 
-  void encode_all(const std::string& name) {
+  void encode_all() {
     constexpr std::int64_t kPiece = 64;
     const std::int64_t count = std::ssize(file_.questions);
     std::int64_t begin = 0;
@@ -129,7 +131,7 @@ class SquadDataset final : public Dataset, public QuestionSet {
       };
     };
     in_order(options_.threads, next, [&] {
-      return concat("Tokenizing ", name, ": ", percent(static_cast<double>(begin) / static_cast<double>(count)));
+      return concat("Tokenizing ", name_, ": ", percent(static_cast<double>(begin) / static_cast<double>(count)));
     });
   }
 
@@ -141,6 +143,7 @@ class SquadDataset final : public Dataset, public QuestionSet {
   }
 
   SquadFile file_;
+  const std::string name_;
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   const TextOptions options_;
   const std::int64_t pad_id_;

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-DatasetInfo info_of(const std::string& name, Split split, std::int64_t vocabulary, const TextOptions& options) {
+DatasetInfo info_of_tokens(const std::string& name, Split split, std::int64_t vocabulary, const TextOptions& options) {
   DatasetInfo info{.name = name,
                    .split = split,
                    .classes = vocabulary,
@@ -187,7 +187,7 @@ std::vector<fs::path> files_of_split(const fs::path& folder, Split split) {
 std::unique_ptr<Dataset> make_token_dataset(const std::string& name, std::unique_ptr<TokenSource> source,
                                             TokenRange range, std::int64_t vocabulary, const TextOptions& options,
                                             Split split) {
-  DatasetInfo info = info_of(name, split, vocabulary, options);
+  DatasetInfo info = info_of_tokens(name, split, vocabulary, options);
   const std::int64_t tokens = range.end - range.begin;
   const std::int64_t needed = options.pack == Packing::kNone ? options.max_length + 1 : 1;
   if (tokens < needed) {

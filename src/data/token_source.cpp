@@ -18,7 +18,7 @@
 namespace sluice::data {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 18;
+constexpr std::uint64_t kJobBytes = std::uint64_t{1} << 18;
 
 class TokenFiles final : public TokenSource {
  public:
@@ -179,7 +179,7 @@ std::unique_ptr<TokenSource> tokenize_documents(const std::filesystem::path& fil
   const auto next = [&]() -> Job {
     std::vector<std::string> records;
     std::uint64_t bytes = 0, first = reader.records();
-    for (std::string record; bytes < kPieceBytes && part_reader.next(record); bytes += records.back().size() + 1) {
+    for (std::string record; bytes < kJobBytes && part_reader.next(record); bytes += records.back().size() + 1) {
       if (records.empty()) first = reader.records() - 1;
       records.push_back(std::move(record));
     }
@@ -199,7 +199,7 @@ std::unique_ptr<TokenSource> tokenize_documents(const std::filesystem::path& fil
     const double share = static_cast<double>(reader.offset()) / static_cast<double>(reader.bytes());
     return concat("Tokenizing ", file.string(), ": ", percent(share));
   });
-  if (empty > 0) log_warning(file.string(), ": ", counted(empty, "document"), " without tokens left out");
+  if (empty > 0) log_info(file.string(), ": ", counted(empty, "document"), " without tokens left out");
   return tokens;
 }
 

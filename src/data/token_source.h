@@ -31,7 +31,7 @@ struct OpenedTokens {
 enum class TextPart { kAll, kFirstNineTenths, kLastTenth };  // by bytes, cut before a character or line
 
 // Tokenizes a file on options.threads threads. Rows of .jsonl, .csv and .tsv are documents, with the text in the column
-// options.text. Documents without tokens are left out, with a warning.
+// options.text. Documents without tokens are left out, with a line in the log.
 [[nodiscard]] std::unique_ptr<TokenSource> tokenize_documents(const std::filesystem::path& file,
                                                               const text::Tokenizer& tokenizer,
                                                               const TextOptions& options, TextPart part);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/check.h"
+#include "text/utf8.h"
 
 namespace sluice::task {
 namespace {
@@ -24,19 +25,15 @@ std::vector<std::size_t> largest(std::span<const double> values, int most) {
   return order;
 }
 
-std::size_t bytes_of(std::string_view text, std::size_t from, std::int64_t characters) {
-  const auto continues = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0U) == 0x80; };
+std::size_t bytes_of(std::string_view text, std::size_t from, std::uint32_t characters) {
   std::size_t at = from;
-  for (; characters > 0 && at < text.size(); --characters) {
-    ++at;
-    while (at < text.size() && continues(at)) ++at;
-  }
+  for (; characters > 0 && at < text.size(); --characters) at += text::character_bytes(text.substr(at));
   return at - from;
 }
 
 }  // namespace
 
-std::string_view text_between(std::string_view text, const Characters& where) {
+std::string_view text_between(std::string_view text, text::CharRange where) {
   const std::size_t begin = bytes_of(text, 0, where.begin);
   return text.substr(begin, bytes_of(text, begin, where.end - where.begin));
 }
@@ -54,8 +51,8 @@ void AnswerSearch::add(const WindowLogits& window) {
     for (const std::size_t end : ends) {
       if (!is_context(start) || !is_context(end) || end < start) continue;
       if (end - start >= static_cast<std::size_t>(options_.most_tokens)) continue;
-      const Characters where{window.offsets[start - window.first_context].begin,
-                             window.offsets[end - window.first_context].end};
+      const text::CharRange where{window.offsets[start - window.first_context].begin,
+                                  window.offsets[end - window.first_context].end};
       best_.push_back({where, number_or_least(window.starts[start]) + number_or_least(window.ends[end])});
     }
   }

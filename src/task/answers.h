@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/encoding.h"
+
 namespace sluice::task {
 
 struct AnswerOptions {
@@ -22,19 +24,14 @@ struct AnswerOptions {
   double none_threshold = 0;
 };
 
-struct Characters {
-  std::int64_t begin = 0, end = 0;  // code points
-  bool operator==(const Characters&) const = default;
-};
-
 struct WindowLogits {
-  std::span<const double> starts, ends;  // for each token of the window; both have the same size
-  std::size_t first_context = 0;         // tokens first_context .. + offsets.size() - 1 are of the context
-  std::span<const Characters> offsets;   // of these tokens in the whole context
+  std::span<const double> starts, ends;      // for each token of the window; both have the same size
+  std::size_t first_context = 0;             // tokens first_context .. + offsets.size() - 1 are of the context
+  std::span<const text::CharRange> offsets;  // of these tokens in the whole context
 };
 
 struct Answer {
-  Characters where;
+  text::CharRange where;
   double score = -std::numeric_limits<double>::infinity();
 };
 
@@ -60,6 +57,6 @@ class AnswerSearch {
 };
 
 // The part of valid UTF-8 between two code points; what lies behind the end is left out.
-[[nodiscard]] std::string_view text_between(std::string_view text, const Characters& where);
+[[nodiscard]] std::string_view text_between(std::string_view text, text::CharRange where);
 
 }  // namespace sluice::task

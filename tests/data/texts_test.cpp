@@ -100,8 +100,8 @@ TEST(SquadFile, SaysWhatIsWrong) {
     return [content] { static_cast<void>(parse_squad(content, "f.json")); };
   };
   const auto says = [](const std::string& text) { return ThrowsMessage<DataError>(HasSubstr(text)); };
-  EXPECT_THAT(parsing(squad_json("kleine", 5)),
-              says("f.json: the answer \"kleine\" of question \"q1\" is not in its context at character 5; correct"));
+  EXPECT_THAT(parsing(squad_json("kleine", 7)),
+              says("f.json: the answer \"kleine\" of question \"q1\" is not in its context at character 7; correct"));
   for (const int start : {-1, 99}) EXPECT_THAT(parsing(squad_json("kleine", start)), says("is not in its context"));
   EXPECT_THAT(parsing(squad_json("kleine Bärem", 6)), says("is not in its context at character 6"));
   EXPECT_THAT(parsing(squad_json("Bären und mehr", 14)), says("is not in its context"));
@@ -169,7 +169,7 @@ TEST_F(TableTest, ALongLineIsRefusedBeforeItIsRead) {
   Table table(file, {"text"});
   std::vector<Table::Row> rows;
   EXPECT_THAT([&] { static_cast<void>(table.next(rows, 1)); },
-              ThrowsMessage<DataError>(HasSubstr("line 1 has more than 67.1 MB")));
+              ThrowsMessage<DataError>(HasSubstr("line 1 has more than 64.0 MiB")));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ using Numbers = std::vector<double>;
 
 // Tokens: [CLS] question [SEP] one two three [SEP]
 const std::string kContext = "one zwö drei";
-const std::vector<Characters> kOffsets{{0, 3}, {4, 7}, {8, 12}};
+const std::vector<text::CharRange> kOffsets{{0, 3}, {4, 7}, {8, 12}};
 
 std::string answer(AnswerSearch search, const Numbers& starts, const Numbers& ends) {
   search.add({starts, ends, 3, kOffsets});
@@ -42,10 +42,10 @@ TEST(Answers, WithoutContextAreEmpty) {
 
 TEST(Answers, AreTheBestOfAllWindowsAndNoneIsTheLeastOfTheirFirstPositions) {
   AnswerSearch search({.may_have_none = true, .none_threshold = 1});
-  search.add({Numbers{5, 1}, Numbers{5, 1}, 1, std::vector<Characters>{{0, 3}}});
+  search.add({Numbers{5, 1}, Numbers{5, 1}, 1, std::vector<text::CharRange>{{0, 3}}});
   EXPECT_EQ(search.none_odds(), 8);
   EXPECT_EQ(search.text(kContext), "");
-  search.add({Numbers{1, 2}, Numbers{2, 2}, 1, std::vector<Characters>{{4, 7}}});
+  search.add({Numbers{1, 2}, Numbers{2, 2}, 1, std::vector<text::CharRange>{{4, 7}}});
   EXPECT_EQ(search.none_odds(), -1);
   EXPECT_EQ(search.text(kContext), "zwö");
   EXPECT_EQ(search.best().size(), 2U);

@@ -26,8 +26,9 @@ nlohmann::json search(const nlohmann::json& asked) {
                        .none_threshold = asked.at("threshold")});
   for (const auto& window : asked.at("windows")) {
     const std::vector<double> starts = window.at("starts"), ends = window.at("ends");
-    std::vector<Characters> offsets;
-    for (const auto& pair : window.at("offsets")) offsets.push_back({pair[0], pair[1]});
+    std::vector<text::CharRange> offsets;
+    for (const auto& pair : window.at("offsets"))
+      offsets.push_back({pair[0].get<std::uint32_t>(), pair[1].get<std::uint32_t>()});
     search.add({starts, ends, window.at("first"), offsets});
   }
   nlohmann::json best = nlohmann::json::array();
