@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 // Compares by the higher main score; for language models, or without a score, by lower loss.
 bool is_better(const Json& one, const Json& other) {
   const std::vector<std::string> scores = score_names(one);
-  if (!scores.empty() && scores.front() != kPerplexity) {
+  if (!scores.empty() && !one.contains(kPerplexity)) {
     const auto main = number_at(one, scores.front()), other_main = number_at(other, scores.front());
     if (main && other_main) return *main > *other_main;
   }

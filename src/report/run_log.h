@@ -72,7 +72,7 @@ struct RunLog {
   [[nodiscard]] std::int64_t count(std::string_view event) const;
 };
 
-// Names of the scores of an `eval`, in its order. The first is the main one; kPerplexity first marks a language model.
+// Names of the scores of an `eval`, in its order. The first is the main one; kPerplexity marks a language model.
 inline constexpr const char* kPerplexity = "perplexity";
 [[nodiscard]] std::vector<std::string> score_names(const nlohmann::ordered_json& evaluation);
 

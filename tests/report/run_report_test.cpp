@@ -206,8 +206,8 @@ TEST(Report, TheLossIsTheLastEvaluationsAndEpochsCountFromOneInTheText) {
   EXPECT_EQ(json.at("loss"), "Infinity");
   EXPECT_EQ(json.at("train_loss"), "NaN");
   EXPECT_EQ(json.at("evaluations").at("last").at("epoch"), 4) << "as in metrics.jsonl";
-  EXPECT_THAT(reports[0].text(), HasSubstr("\nlast           1      5     5.00        -  Infinity        -"));
-  EXPECT_THAT(reports[0].text(), HasSubstr("\nfirst          1      1    10.00        -    2.5000        -"));
+  EXPECT_THAT(reports[0].text(), HasSubstr("\nlast           1      5     5.00  Infinity        -"));
+  EXPECT_THAT(reports[0].text(), HasSubstr("\nfirst          1      1    10.00    2.5000        -"));
   EXPECT_TRUE(reports[1].json().at("loss").is_null());
   EXPECT_EQ(reports[1].json().at("train_loss"), 3);
 }
