@@ -121,6 +121,42 @@ constexpr std::array kGpt2OfHuggingFace{
     Row{"h.#.attn.bias", ""},  // causal mask, in files from before 2023
     Row{"h.#.attn.masked_bias", ""}, Row{"h", "transformer.h"},       Row{"wte", "transformer.wte"},
     Row{"wpe", "transformer.wpe"},   Row{"ln_f", "transformer.ln_f"}, Row{"lm_head", "lm_head"},
+    Row{"score", "score"},
+};
+constexpr std::array kBert{
+    Row{"embeddings.position_ids", ""},       // a buffer, in files from before 2023
+    Row{"cls.predictions.decoder.bias", ""},  // a copy of cls.predictions.bias
+    Row{"cls.seq_relationship", ""},
+    Row{"embeddings", "bert.embeddings"},
+    Row{"encoder", "bert.encoder"},
+    Row{"pooler", "bert.pooler"},
+    Row{"cls", "cls"},
+    Row{"classifier", "classifier"},
+    Row{"qa_outputs", "qa_outputs"},
+};
+constexpr std::array kRoberta{
+    Row{"embeddings.position_ids", ""},      Row{"lm_head.decoder.bias", ""},   Row{"pooler", ""},
+    Row{"embeddings", "roberta.embeddings"}, Row{"encoder", "roberta.encoder"}, Row{"lm_head", "lm_head"},
+    Row{"classifier", "classifier"},         Row{"qa_outputs", "qa_outputs"},
+};
+constexpr std::array kDistilbert{
+    Row{"embeddings.position_ids", ""},
+    Row{"embeddings", "distilbert.embeddings"},
+    Row{"transformer", "distilbert.transformer"},
+    Row{"vocab_transform", "vocab_transform"},
+    Row{"vocab_layer_norm", "vocab_layer_norm"},
+    Row{"vocab_projector", "vocab_projector"},
+    Row{"pre_classifier", "pre_classifier"},
+    Row{"classifier", "classifier"},
+    Row{"qa_outputs", "qa_outputs"},
+};
+constexpr std::array kLlama{
+    Row{"layers.#.self_attn.rotary_emb.inv_freq", ""},
+    Row{"layers", "model.layers"},
+    Row{"embed_tokens", "model.embed_tokens"},
+    Row{"norm", "model.norm"},
+    Row{"lm_head", "lm_head"},
+    Row{"score", "score"},
 };
 
 constexpr std::array kTables{
@@ -132,6 +168,12 @@ constexpr std::array kTables{
     Table{NamesOf::kHuggingFace, "convnext", "convnext.", kConvNextOfHuggingFace},
     Table{NamesOf::kTimm, "convnext", "", kConvNextOfTimm},
     Table{NamesOf::kHuggingFace, "gpt2", "transformer.", kGpt2OfHuggingFace},
+    Table{NamesOf::kHuggingFace, "bert", "bert.", kBert},
+    Table{NamesOf::kHuggingFace, "roberta", "roberta.", kRoberta},
+    Table{NamesOf::kHuggingFace, "distilbert", "distilbert.", kDistilbert},
+    Table{NamesOf::kHuggingFace, "llama", "model.", kLlama},
+    Table{NamesOf::kHuggingFace, "mistral", "model.", kLlama},
+    Table{NamesOf::kHuggingFace, "qwen2", "model.", kLlama},
 };
 
 struct Match {
@@ -168,6 +210,15 @@ std::optional<Match> match(std::string_view pattern, std::string_view name) {
   found.rest = name.substr(at);
   if (!found.rest.empty() && found.rest.front() != '.') return std::nullopt;
   return found;
+}
+
+// Files converted from TensorFlow, as the first BERT: LayerNorm.gamma and LayerNorm.beta.
+std::string modern_name(std::string name) {
+  for (const auto& [old, now] :
+       {std::pair{".LayerNorm.gamma", ".LayerNorm.weight"}, {".LayerNorm.beta", ".LayerNorm.bias"}}) {
+    if (name.ends_with(old)) return name.replace(name.rfind(old), std::string::npos, now);
+  }
+  return name;
 }
 
 std::vector<std::string> fill_in(const Row& row, const Match& match) {
@@ -213,9 +264,10 @@ std::vector<NamesOf> foreign_sources(const std::string& model) {
 }
 
 std::optional<std::vector<std::string>> our_names(NamesOf source, const std::string& model, const std::string& name) {
+  const std::string modern = modern_name(name);
   for (const Table& table : kTables) {
     if (table.source != source || !model.starts_with(table.family)) continue;
-    std::string_view words = name;
+    std::string_view words = modern;
     if (words.starts_with(table.prefix)) words.remove_prefix(table.prefix.size());
     for (const Row& row : table.rows) {
       if (const auto found = match(row.theirs, words)) return fill_in(row, *found);

@@ -1,5 +1,6 @@
 // foreign_names: maps tensor names of torchvision, Hugging Face's transformers and timm to ours: torchvision's for
-// CNNs, Hugging Face's for ViT and GPT-2. timm's ResNets use torchvision's names. Threads: any.
+// CNNs, Hugging Face's for transformers. timm's ResNets use torchvision's names. Threads: any.
+// `model` is model.name, and for a text model its type (text_config.h): "roberta".
 #pragma once
 
 #include <optional>

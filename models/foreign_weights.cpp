@@ -27,6 +27,18 @@ NamedTensors tensors_of(const ModelOptions& options) {
   return tensors;
 }
 
+// Key of the table of names.
+std::string table_of(const ModelOptions& model) {
+  return is_text(model) ? name_of(text_config(model).type) : model.name;
+}
+
+// What files of text models have besides, for another task.
+bool is_of_other_head(const std::string& name) {
+  constexpr std::array kHeads{"bert.pooler.",    "cls.",   "classifier.",      "qa_outputs.",       "lm_head.",
+                              "pre_classifier.", "score.", "vocab_transform.", "vocab_layer_norm.", "vocab_projector."};
+  return std::ranges::any_of(kHeads, [&](const char* head) { return name.starts_with(head); });
+}
+
 std::optional<std::vector<std::string>> own_names(NamesOf source, const std::string& model, const std::string& name) {
   if (source == NamesOf::kOurs) return std::vector{name};
   return our_names(source, model, name);
@@ -43,7 +55,7 @@ std::int64_t count_known(NamesOf source, const std::string& model, const NamedTe
 [[noreturn]] void refuse_file(const std::string& source, const ModelOptions& model, const NamedTensors& file) {
   const Model made = make_without_values(model);
   std::vector<std::string> libraries;
-  for (const NamesOf names : foreign_sources(model.name)) libraries.push_back(in_words(names));
+  for (const NamesOf names : foreign_sources(table_of(model))) libraries.push_back(in_words(names));
   const std::string others = libraries.empty() ? "" : concat(", nor any under ", join(libraries, ", "), " names");
   throw CheckpointError(source, " has no tensor '", made.layers.front()->parameters().front()->name,
                         "' or any other of ", model.name, others, "; its first is '", file.begin()->first,
@@ -53,9 +65,10 @@ std::int64_t count_known(NamesOf source, const std::string& model, const NamedTe
 NamesOf choose_names(const std::string& source, const ModelOptions& model, const NamedTensors& file,
                      const NamedTensors& ours) {
   NamesOf best = NamesOf::kOurs;
-  std::int64_t most = count_known(best, model.name, file, ours);
-  for (const NamesOf names : foreign_sources(model.name)) {
-    const std::int64_t known = count_known(names, model.name, file, ours);
+  const std::string table = table_of(model);
+  std::int64_t most = count_known(best, table, file, ours);
+  for (const NamesOf names : foreign_sources(table)) {
+    const std::int64_t known = count_known(names, table, file, ours);
     if (known > most) best = names, most = known;
   }
   if (most == 0 && !file.empty() && !ours.empty()) refuse_file(source, model, file);
@@ -162,9 +175,11 @@ ForeignWeights to_our_names(const ModelOptions& model, NamedTensors file, const 
   const NamedTensors ours = tensors_of(model);
   ForeignWeights result{.names = choose_names(source, model, file, ours)};
   Renaming renaming(source, ours, result);
+  const std::string table = table_of(model);
   for (const auto& [name, tensor] : file) {
-    const auto names = own_names(result.names, model.name, name);
-    renaming.take(name, tensor, names.value_or(std::vector{name}));
+    auto names = own_names(result.names, table, name).value_or(std::vector{name});
+    if (is_text(model) && !names.empty() && !ours.contains(names[0]) && is_of_other_head(names[0])) names.clear();
+    renaming.take(name, tensor, names);
   }
   fit_positions(ours, result);
   add_counters(ours, result);

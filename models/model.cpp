@@ -138,7 +138,7 @@ void describe_text(const ModelOptions& options, const TokenSizes& sizes, Model& 
                     .bound = model.classes}};
   if (head == TextHead::kQa)
     model.targets = {{.name = "starts", .bound = sizes.context}, {.name = "ends", .bound = sizes.context}};
-  if (!find_family(options.name).text) return;
+  if (!is_text(options)) return;
   const std::int64_t types = std::max<std::int64_t>(1, text_config(options).types);
   model.inputs.push_back({.name = "mask", .sizes = all, .bound = 2, .lowest = 1, .is_optional = true});
   model.inputs.push_back({.name = "types", .sizes = all, .bound = types, .is_optional = true});
@@ -169,10 +169,12 @@ ModelInfo describe(const std::string& name, const std::string& size) {
 ModelConstants own_constants(const std::string& name) { return find_family(name).constants; }
 
 ModelConstants own_constants(const ModelOptions& options) {
-  if (!find_family(options.name).text) return own_constants(options.name);
+  if (!is_text(options)) return own_constants(options.name);
   const TextConfig config = text_config(options);
   return {.norm_epsilon = config.epsilon, .last_norm_epsilon = config.epsilon, .gelu = config.gelu};
 }
+
+bool is_text(const ModelOptions& options) { return static_cast<bool>(find_family(options.name).text); }
 
 TextHead text_head(const ModelOptions& options) {
   const Family& family = find_family(options.name);

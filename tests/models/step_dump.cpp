@@ -9,42 +9,16 @@
 
 #include <array>
 #include <cstdio>
-#include <fstream>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "core/concat.h"
 #include "models/model.h"
+#include "models/safetensors_out.h"
 
 namespace {
 
-using Tensors = std::map<std::string, at::Tensor>;
-
-// One tensor at a time: VGG-16 in float64 is 1 GB of weights and 1 GB of gradients.
-void write_safetensors(const Tensors& tensors, const std::string& path) {
-  std::string header = "{";
-  std::size_t end = 0;
-  for (const auto& [name, value] : tensors) {
-    const char* type = value.scalar_type() == at::kLong ? "I64" : value.scalar_type() == at::kDouble ? "F64" : "F32";
-    std::string shape;
-    for (const auto size : value.sizes()) shape += sluice::concat(shape.empty() ? "" : ",", size);
-    header += sluice::concat(header.size() > 1 ? "," : "", "\"", name, "\":{\"dtype\":\"", type, "\",\"shape\":[",
-                             shape, "],\"data_offsets\":[", end, ",", end + value.nbytes(), "]}");
-    end += value.nbytes();
-  }
-  header += "}";
-  header.resize((header.size() + 7) / 8 * 8, ' ');  // the reader maps the tensors where they lie
-  const std::uint64_t size = header.size();
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&size), sizeof size);
-  file << header;
-  for (const auto& [name, value] : tensors) {
-    const at::Tensor data = value.detach().contiguous();
-    file.write(static_cast<const char*>(data.const_data_ptr()), static_cast<std::streamsize>(data.nbytes()));
-  }
-  if (!file.flush()) throw std::runtime_error("cannot write " + path);
-}
+using sluice::models::Tensors;
 
 void leave_initial_values(sluice::models::Model& model) {
   const c10::AutoGradMode no_grad(false);
@@ -134,7 +108,7 @@ int main(int argc, char** argv) try {
   options.size = argv[2];
   options.stem = argv[3];
   options.dtype = std::string(argv[4]) == "fp64" ? at::kDouble : at::kFloat;
-  write_safetensors(run(options), argv[5]);
+  sluice::models::write_safetensors(run(options), argv[5]);
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "step_dump: %s\n", error.what());
