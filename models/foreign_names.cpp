@@ -123,7 +123,7 @@ constexpr std::array kGpt2OfHuggingFace{
     Row{"wpe", "transformer.wpe"},   Row{"ln_f", "transformer.ln_f"}, Row{"lm_head", "lm_head"},
     Row{"score", "score"},
 };
-constexpr std::array kBert{
+constexpr std::array kBertOfHuggingFace{
     Row{"embeddings.position_ids", ""},       // a buffer, in files from before 2023
     Row{"cls.predictions.decoder.bias", ""},  // a copy of cls.predictions.bias
     Row{"cls.seq_relationship", ""},
@@ -134,12 +134,12 @@ constexpr std::array kBert{
     Row{"classifier", "classifier"},
     Row{"qa_outputs", "qa_outputs"},
 };
-constexpr std::array kRoberta{
+constexpr std::array kRobertaOfHuggingFace{
     Row{"embeddings.position_ids", ""},      Row{"lm_head.decoder.bias", ""},   Row{"pooler", ""},
     Row{"embeddings", "roberta.embeddings"}, Row{"encoder", "roberta.encoder"}, Row{"lm_head", "lm_head"},
     Row{"classifier", "classifier"},         Row{"qa_outputs", "qa_outputs"},
 };
-constexpr std::array kDistilbert{
+constexpr std::array kDistilbertOfHuggingFace{
     Row{"embeddings.position_ids", ""},
     Row{"embeddings", "distilbert.embeddings"},
     Row{"transformer", "distilbert.transformer"},
@@ -150,7 +150,7 @@ constexpr std::array kDistilbert{
     Row{"classifier", "classifier"},
     Row{"qa_outputs", "qa_outputs"},
 };
-constexpr std::array kLlama{
+constexpr std::array kLlamaOfHuggingFace{
     Row{"layers.#.self_attn.rotary_emb.inv_freq", ""},
     Row{"layers", "model.layers"},
     Row{"embed_tokens", "model.embed_tokens"},
@@ -168,12 +168,12 @@ constexpr std::array kTables{
     Table{NamesOf::kHuggingFace, "convnext", "convnext.", kConvNextOfHuggingFace},
     Table{NamesOf::kTimm, "convnext", "", kConvNextOfTimm},
     Table{NamesOf::kHuggingFace, "gpt2", "transformer.", kGpt2OfHuggingFace},
-    Table{NamesOf::kHuggingFace, "bert", "bert.", kBert},
-    Table{NamesOf::kHuggingFace, "roberta", "roberta.", kRoberta},
-    Table{NamesOf::kHuggingFace, "distilbert", "distilbert.", kDistilbert},
-    Table{NamesOf::kHuggingFace, "llama", "model.", kLlama},
-    Table{NamesOf::kHuggingFace, "mistral", "model.", kLlama},
-    Table{NamesOf::kHuggingFace, "qwen2", "model.", kLlama},
+    Table{NamesOf::kHuggingFace, "bert", "bert.", kBertOfHuggingFace},
+    Table{NamesOf::kHuggingFace, "roberta", "roberta.", kRobertaOfHuggingFace},
+    Table{NamesOf::kHuggingFace, "distilbert", "distilbert.", kDistilbertOfHuggingFace},
+    Table{NamesOf::kHuggingFace, "llama", "model.", kLlamaOfHuggingFace},
+    Table{NamesOf::kHuggingFace, "mistral", "model.", kLlamaOfHuggingFace},
+    Table{NamesOf::kHuggingFace, "qwen2", "model.", kLlamaOfHuggingFace},
 };
 
 struct Match {

@@ -18,7 +18,7 @@
 namespace sluice::models {
 namespace {
 
-constexpr const char* kTokenTable = "model.embed_tokens";
+constexpr const char* kLlamaTokens = "model.embed_tokens";
 
 struct LlamaSize {
   const char* name;
@@ -48,9 +48,9 @@ struct LlamaOptions {
 class LlamaEmbeddings : public nn::RegisteredLayer {
  public:
   explicit LlamaEmbeddings(const LlamaOptions& options)
-      : RegisteredLayer(kTokenTable, options.layer),
+      : RegisteredLayer(kLlamaTokens, options.layer),
         longest_(options.config.longest()),
-        tokens_(registry_, kTokenTable, options.config.vocabulary, options.config.width, options.init()) {}
+        tokens_(registry_, kLlamaTokens, options.config.vocabulary, options.config.width, options.init()) {}
 
   nn::Tensors forward_all(const nn::Tensors& inputs, const nn::ForwardContext& context) override {
     const TextInputs in = text_inputs(inputs, longest_);
@@ -143,7 +143,7 @@ class LlamaHead : public nn::RegisteredLayer {
   nn::Parameter& add_weight(const LlamaOptions& options) {
     const std::vector<std::int64_t> sizes{is_lm_ ? options.config.vocabulary : options.classes, options.config.width};
     if (is_lm_ && options.config.is_tied)
-      return registry_.add_tied_parameter("lm_head.weight", concat(kTokenTable, ".weight"), sizes, options.init());
+      return registry_.add_tied_parameter("lm_head.weight", concat(kLlamaTokens, ".weight"), sizes, options.init());
     return registry_.add_parameter(name() + ".weight", sizes, options.init());
   }
 

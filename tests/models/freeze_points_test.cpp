@@ -46,7 +46,9 @@ TEST(FreezePoints, CountTheBlocksOfThePapers) {
       {{"vgg11", ""}, {8, 8}},           {{"vgg11_bn", ""}, {8, 8}},        {{"vgg13", ""}, {10, 10}},
       {{"vgg13_bn", ""}, {10, 10}},      {{"vgg19", ""}, {16, 16}},         {{"vgg19_bn", ""}, {16, 16}},
       {{"convnext", "tiny"}, {18, 18}},  {{"convnext", "small"}, {36, 36}}, {{"convnext", "base"}, {36, 36}},
-      {{"convnext", "large"}, {36, 36}},
+      {{"convnext", "large"}, {36, 36}}, {{"bert", "nano"}, {2, 4}},        {{"bert", "tiny"}, {4, 8}},
+      {{"bert", "base"}, {12, 24}},      {{"bert", "large"}, {24, 48}},     {{"llama", "nano"}, {2, 4}},
+      {{"llama", "tiny"}, {4, 8}},       {{"llama", "1b"}, {16, 32}},
   };
   for (const ModelInfo& info : list_models()) {
     const ModelOptions options = options_of(info.name, info.size);

@@ -14,7 +14,7 @@
 
 #include "core/concat.h"
 #include "models/model.h"
-#include "models/safetensors_out.h"
+#include "safetensors_out.h"
 
 namespace {
 

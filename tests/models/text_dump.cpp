@@ -1,18 +1,22 @@
-// text_dump step MODEL TASK plain|padded|packed FILE: one forward and backward pass in float64 on random texts, as
-// safetensors for text_models_test.py. MODEL: a config.json, or NAME:SIZE.
-// text_dump config MODEL TASK: prints the config.json that is saved beside the weights.
-// text_dump names MODEL TASK: reads lines "NAME SIZE..." of a file's tensors and prints "OUR_NAME SIZE..." for each.
+// text_dump step MODEL TASK FOLDER: one forward and backward pass in float64 on random texts each into plain, padded
+// and packed.safetensors for text_models_test.py, and the config.json that is saved beside the weights. MODEL: a
+// config.json, or NAME:SIZE.
+// text_dump names MODEL TASK: reads lines "NAME SIZE..." of files' tensors, each file followed by an empty line, and
+// prints "OUR_NAME SIZE..." for each.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "models/foreign_weights.h"
 #include "models/model.h"
-#include "models/safetensors_out.h"
+#include "safetensors_out.h"
 
 namespace sluice::models {
 namespace {
@@ -87,6 +91,7 @@ nn::Tensors random_targets(const Model& model, TextHead head, const at::Tensor& 
     at::Tensor target = at::randint(0, head == TextHead::kQa ? kTokens : info.bound, sizes, at::kLong);
     if (!info.sizes.empty()) target.masked_fill_(at::rand(sizes) < 0.2, -100);
     if (!info.sizes.empty() && mask.defined()) target.masked_fill_(mask.eq(0), -100);
+    if (head == TextHead::kQa && mask.defined()) target.remainder_(mask.sum(1));
     targets.push_back(all[info.name] = target);
   }
   return targets;
@@ -119,9 +124,10 @@ Tensors run(const ModelOptions& options, const std::string& kind) {
     border = model.layers[i]->forward_all(border, {.training = true, .sample_ids = at::arange(kTexts)});
     if (i % 2 == 0 && i + 1 < model.layers.size()) all[concat("hidden/", i / 2)] = border.front();
   }
-  const at::Tensor& logits = all["logits"] = border.front();
+  at::Tensor logits = all["logits"] = border.front();
   at::Tensor loss;
   if (head == TextHead::kQa) {
+    if (all.contains("mask")) logits = logits.masked_fill(all["mask"].eq(0).unsqueeze(2), -INFINITY);
     loss = (sum_of_losses(logits.select(2, 0), targets[0]) + sum_of_losses(logits.select(2, 1), targets[1])) / 2;
   } else {
     loss = sum_of_losses(logits.flatten(0, -2), targets[0].flatten());
@@ -148,6 +154,12 @@ void print_names(const ModelOptions& options) {
   NamedTensors file;
   std::string line;
   while (std::getline(std::cin, line)) {
+    if (line.empty()) {
+      for (const auto& [name, tensor] : to_our_names(options, file, "the file").tensors) print(name, tensor);
+      std::cout << "\n";
+      file.clear();
+      continue;
+    }
     std::istringstream words(line);
     std::string name;
     std::vector<std::int64_t> sizes;
@@ -155,22 +167,27 @@ void print_names(const ModelOptions& options) {
     for (std::int64_t size = 0; words >> size;) sizes.push_back(size);
     file[name] = at::empty(sizes);
   }
-  for (const auto& [name, tensor] : to_our_names(options, file, "the file").tensors) print(name, tensor);
+}
+
+void dump(const ModelOptions& options, const std::string& folder) {
+  const TextHead head = text_head(options);
+  const bool has_labels = head == TextHead::kClassify || head == TextHead::kTokens;
+  std::ofstream(folder + "/config.json") << config_json(text_config(options), has_labels ? options.classes : 0);
+  for (const std::string kind : {"plain", "padded", "packed"}) {
+    if (kind == "packed" && (head == TextHead::kClassify || head == TextHead::kQa)) continue;  // one target a row
+    at::manual_seed(1);
+    write_safetensors(run(options, kind), concat(folder, "/", kind, ".safetensors"));
+  }
 }
 
 int main_of(const std::vector<std::string>& args) {
-  if (args.size() < 3) throw std::runtime_error("usage: text_dump step|config|names MODEL TASK ...");
+  if (args.size() < 3) throw std::runtime_error("usage: text_dump step|names MODEL TASK [FOLDER]");
+  at::set_num_threads(1);
   const ModelOptions options = options_of(args[1], args[2]);
-  if (args[0] == "config") {
-    const TextHead head = text_head(options);
-    const bool has_labels = head == TextHead::kClassify || head == TextHead::kTokens;
-    std::cout << config_json(text_config(options), has_labels ? options.classes : 0);
-  } else if (args[0] == "names") {
+  if (args[0] == "names") {
     print_names(options);
   } else {
-    at::set_num_threads(1);
-    at::manual_seed(1);
-    write_safetensors(run(options, args.at(3)), args.at(4));
+    dump(options, args.at(3));
   }
   return 0;
 }

@@ -12,6 +12,7 @@ namespace {
 models::ModelOptions model_of(const config::Config& config) {
   models::ModelOptions options(config.model, dtype_of(config), config.train.seed);
   options.in_bf16 = config.train.precision == "bf16";
+  if (!options.config.empty()) options.text = models::read_text_config(options.config);
   return options;
 }
 
