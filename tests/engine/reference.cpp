@@ -145,8 +145,9 @@ ReferenceStep ReferenceModel::step(const std::vector<pipeline::MicroBatch>& piec
   for (const auto& piece : pieces) {
     nn::ForwardContext of_piece = context;
     of_piece.sample_ids = piece.sample_ids;
-    at::Tensor x = piece.inputs[0];
-    for (const auto& layer : layers_) x = layer->forward(x, of_piece);
+    nn::Tensors border = piece.inputs;
+    for (const auto& layer : layers_) border = layer->forward_all(border, of_piece);
+    const at::Tensor& x = border.front();
     const at::Tensor targets = piece.targets[0].flatten(), scores = x.flatten(0, -2).log_softmax(1);
     const at::Tensor chosen = scores.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
     const at::Tensor loss = -chosen.masked_select(targets.ge(0)).sum() / static_cast<double>(samples);
