@@ -178,7 +178,7 @@ bool is_text(const ModelOptions& options) { return static_cast<bool>(find_family
 
 TextHead text_head(const ModelOptions& options) {
   const Family& family = find_family(options.name);
-  const std::string& name = options.task.empty() ? tasks_of(family).front() : options.task;
+  const std::string name = options.task.empty() ? tasks_of(family).front() : options.task;
   const auto found = std::ranges::find_if(kHeads, [&](const HeadName& head) { return head.name == name; });
   return found != kHeads.end() ? found->head : TextHead::kLm;  // check_common() refuses other words
 }
