@@ -76,12 +76,16 @@ void check_tokens(const ModelOptions& options) {
   if (has_labels(text_head(options))) require_at_least_one("classes", options.classes);
 }
 
-void check_common(const ModelOptions& options, const Family& family) {
+void check_text_keys(const ModelOptions& options, const Family& family) {
   if (!options.task.empty()) check_word("task", options.task, family, tasks_of(family));
   if (!options.config.empty() && !family.text) {
     throw ConfigError(concat("model.config = \"", options.config, "\" is not supported by ", family.name,
                              "; leave model.config out"));
   }
+}
+
+void check_common(const ModelOptions& options, const Family& family) {
+  check_text_keys(options, family);
   if (family.kind() == SampleKind::kImage) {
     check_images(options, family);
   } else {

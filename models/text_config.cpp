@@ -93,7 +93,7 @@ class Reader {
   std::string source_;
 };
 
-nn::GeluForm read_gelu(const Reader& reader, const char* field, const char* fallback) {
+nn::GeluForm gelu_of(const Reader& reader, const char* field, const char* fallback) {
   const std::string word = reader.word(field, fallback);
   for (const char* exact : {"gelu", "gelu_python"})
     if (word == exact) return nn::GeluForm::kExact;
@@ -102,7 +102,7 @@ nn::GeluForm read_gelu(const Reader& reader, const char* field, const char* fall
   reader.refuse(field, "is not supported: these models have GELU, exact or by tanh; use another model");
 }
 
-void check_heads(const Reader& reader, const char* field, const TextConfig& config) {
+void check_width_of_heads(const Reader& reader, const char* field, const TextConfig& config) {
   if (config.width % config.heads != 0)
     reader.refuse(field, concat("does not divide the width of ", config.width, "; correct the file"));
 }
@@ -117,7 +117,7 @@ void read_encoder(const Reader& reader, TextConfig& config) {
   config.heads = reader.count("num_attention_heads", 12);
   config.hidden = reader.count("intermediate_size", 3072);
   config.epsilon = reader.positive("layer_norm_eps", 1e-12);
-  config.gelu = read_gelu(reader, "hidden_act", "gelu");
+  config.gelu = gelu_of(reader, "hidden_act", "gelu");
   config.padding = reader.integer("pad_token_id", is_roberta ? 1 : 0);
   if (is_roberta && (config.padding < 0 || config.padding + 1 >= config.positions))
     reader.refuse("pad_token_id", "leaves no positions; correct the file");
@@ -128,7 +128,7 @@ void read_encoder(const Reader& reader, TextConfig& config) {
                      .hidden = hidden,
                      .classify = of_head,
                      .tokens = of_head};
-  check_heads(reader, "num_attention_heads", config);
+  check_width_of_heads(reader, "num_attention_heads", config);
   reader.require("is_decoder", false, "every token sees all others");
   reader.require("add_cross_attention", false, "the model is an encoder");
   reader.require("position_embedding_type", "absolute", "positions are a table");
@@ -143,7 +143,7 @@ void read_distilbert(const Reader& reader, TextConfig& config) {
   config.heads = reader.count("n_heads", 12);
   config.hidden = reader.count("hidden_dim", 3072);
   config.epsilon = 1e-12;
-  config.gelu = read_gelu(reader, "activation", "gelu");
+  config.gelu = gelu_of(reader, "activation", "gelu");
   config.padding = reader.integer("pad_token_id", 0);
   const double hidden = reader.probability("dropout", 0.1);
   config.dropouts = {.embedding = hidden,
@@ -152,7 +152,7 @@ void read_distilbert(const Reader& reader, TextConfig& config) {
                      .classify = reader.probability("seq_classif_dropout", 0.2),
                      .tokens = hidden,
                      .qa = reader.probability("qa_dropout", 0.1)};
-  check_heads(reader, "n_heads", config);
+  check_width_of_heads(reader, "n_heads", config);
   reader.require("sinusoidal_pos_embds", false, "positions are trained");
   reader.require("tie_word_embeddings", true, "the head has the matrix of the tokens");
 }
@@ -186,14 +186,21 @@ void read_window(const Reader& reader, TextConfig& config) {
     config.window = reader.count("sliding_window", 4096);
 }
 
+void read_heads(const Reader& reader, TextConfig& config) {
+  config.heads = reader.count("num_attention_heads", 32);
+  config.kv_heads = reader.count("num_key_value_heads", config.type == TextType::kMistral ? 8 : config.heads);
+  if (!reader.has("head_dim")) check_width_of_heads(reader, "num_attention_heads", config);
+  config.head_width = reader.count("head_dim", config.width / config.heads);
+  if (config.heads % config.kv_heads != 0)
+    reader.refuse("num_key_value_heads", concat("does not divide ", config.heads, " heads; correct the file"));
+}
+
 void read_llama(const Reader& reader, TextConfig& config) {
   const bool is_qwen = config.type == TextType::kQwen2, is_mistral = config.type == TextType::kMistral;
   config.vocabulary = reader.count("vocab_size", is_qwen ? 151936 : 32000);
   config.width = reader.count("hidden_size", 4096);
   config.hidden = reader.count("intermediate_size", is_qwen ? 22016 : is_mistral ? 14336 : 11008);
   config.blocks = reader.count("num_hidden_layers", 32);
-  config.heads = reader.count("num_attention_heads", 32);
-  config.kv_heads = reader.count("num_key_value_heads", is_mistral ? 8 : config.heads);
   config.positions = reader.count("max_position_embeddings", is_qwen ? 32768 : is_mistral ? 131072 : 2048);
   config.epsilon = reader.positive("rms_norm_eps", 1e-6);
   config.padding = reader.integer("pad_token_id", -1);
@@ -202,10 +209,7 @@ void read_llama(const Reader& reader, TextConfig& config) {
   config.has_qkv_bias = is_qwen || config.has_output_bias;
   config.has_mlp_bias = config.type == TextType::kLlama && reader.flag("mlp_bias", false);
   config.dropouts.attention = reader.probability("attention_dropout", 0);
-  if (!reader.has("head_dim")) check_heads(reader, "num_attention_heads", config);
-  config.head_width = reader.count("head_dim", config.width / config.heads);
-  if (config.heads % config.kv_heads != 0)
-    reader.refuse("num_key_value_heads", concat("does not divide ", config.heads, " heads; correct the file"));
+  read_heads(reader, config);
   const std::string activation = reader.word("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
     reader.refuse("hidden_act", "is not supported: these models have SiLU; use another model");
@@ -221,12 +225,12 @@ void read_gpt2(const Reader& reader, TextConfig& config) {
   config.heads = reader.count("n_head", 12);
   config.hidden = reader.count("n_inner", 4 * config.width);
   config.epsilon = reader.positive("layer_norm_epsilon", 1e-5);
-  config.gelu = read_gelu(reader, "activation_function", "gelu_new");
+  config.gelu = gelu_of(reader, "activation_function", "gelu_new");
   config.padding = reader.integer("pad_token_id", -1);
   config.dropouts = {.embedding = reader.probability("embd_pdrop", 0.1),
                      .attention = reader.probability("attn_pdrop", 0.1),
                      .hidden = reader.probability("resid_pdrop", 0.1)};
-  check_heads(reader, "n_head", config);
+  check_width_of_heads(reader, "n_head", config);
   reader.require("scale_attn_weights", true, "scores are scaled");
   reader.require("scale_attn_by_inverse_layer_idx", false, "all blocks scale scores alike");
   reader.require("add_cross_attention", false, "the model is a decoder alone");

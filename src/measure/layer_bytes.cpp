@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <map>
+#include <span>
 
 #include "core/concat.h"
 #include "core/divided_up.h"
@@ -26,6 +27,9 @@ class Storages {
     if (tensor.defined()) bytes_[storage_of(tensor)] = tensor.storage().nbytes();
   }
   bool take_out(const at::Tensor& tensor) { return tensor.defined() && bytes_.erase(storage_of(tensor)) > 0; }
+  void take_out_all(std::span<const at::Tensor> tensors) {
+    for (const at::Tensor& tensor : tensors) take_out(tensor);
+  }
   [[nodiscard]] bool contains(const at::Tensor& tensor) const { return bytes_.contains(storage_of(tensor)); }
   [[nodiscard]] std::uint64_t bytes() const {
     std::uint64_t sum = 0;
@@ -74,14 +78,14 @@ void find_saved(LayerBench& bench, std::int64_t samples, LayersAtSize& layers) {
     const nn::Tensors& inputs = bench.running(i).inputs;
     const at::Tensor &input = inputs.front(), &output = bench.running(i).outputs.front();
     if (part == Part::kLoss) {
-      for (const at::Tensor& target : bench.targets()) saved.take_out(target);
+      saved.take_out_all(bench.targets());
       if (layer.saves_output) saved.take_out(output);
       layer.loss = saved.bytes();
       return;
     }
     layer.saves_input = saved.take_out(input);
     // All layers share masks and positions, which their micro-batch holds.
-    for (std::size_t j = 1; j < inputs.size(); ++j) saved.take_out(inputs[j]);
+    saved.take_out_all(std::span(inputs).subspan(1));
     layer.saves_output = saved.contains(output) && storage_of(output) != storage_of(input);
     layer.saved = saved.bytes();
   });

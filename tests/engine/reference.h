@@ -1,5 +1,5 @@
-// reference: what a composition is compared with: one device, the plain chain of Layer::forward_all, autograd of the mean
-// loss, and torch.optim's published update rules with plain operations, all in float64. And the small models and
+// reference: what a composition is compared with: one device, the plain chain of Layer::forward_all, autograd of the
+// mean loss, and torch.optim's published update rules with plain operations, all in float64. And the small models and
 // batches of the comparison.
 #pragma once
 

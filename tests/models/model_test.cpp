@@ -37,8 +37,8 @@ TEST(Models, AreListedWithTheirSizes) {
   EXPECT_EQ(parameters.at("convnext tiny"), 27827818);  // torchvision's, with 10 classes
   EXPECT_EQ(parameters.at("vit tiny"), 5362762);        // 12 * 444864 + (1 + 65) * 192 + 49 * 192 + 2 * 192 + 193 * 10
   EXPECT_EQ(parameters.at("gpt2 small"), 124439808);    // Hugging Face's, whose head has no matrix of its own
-  EXPECT_EQ(parameters.at("bert base"), 109514298);  // Hugging Face's BertForMaskedLM
-  EXPECT_EQ(parameters.at("llama 1b"), 1235814400);  // Hugging Face's Llama 3.2 1B
+  EXPECT_EQ(parameters.at("bert base"), 109514298);     // Hugging Face's BertForMaskedLM
+  EXPECT_EQ(parameters.at("llama 1b"), 1235814400);     // Hugging Face's Llama 3.2 1B
   EXPECT_EQ(parameters.at("mlp"), 3073 * 128 + 129 * 128 + 129 * 10);
 }
 

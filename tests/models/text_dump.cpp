@@ -101,39 +101,27 @@ at::Tensor sum_of_losses(const at::Tensor& logits, const at::Tensor& targets) {
   return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, -100);
 }
 
-Tensors run(const ModelOptions& options, const std::string& kind) {
-  Model model = make_model(options);
-  Tensors all;
-  {
-    const c10::AutoGradMode no_grad(false);
-    for (const auto& layer : model.layers) {
-      for (auto* p : layer->parameters()) {
-        const bool is_copy = !p->tied_to.empty();
-        if (is_copy) p->value.copy_(all.at("weight/" + p->tied_to));
-        if (!is_copy) p->value.add_(at::randn_like(p->value), 0.05);
-        if (!is_copy) all["weight/" + p->name] = p->value;
+void leave_initial_values(const Model& model, Tensors& all) {
+  const c10::AutoGradMode no_grad(false);
+  for (const auto& layer : model.layers) {
+    for (auto* p : layer->parameters()) {
+      if (!p->tied_to.empty()) {
+        p->value.copy_(all.at("weight/" + p->tied_to));
+        continue;
       }
+      all["weight/" + p->name] = p->value.add_(at::randn_like(p->value), 0.05);
     }
   }
-  const TextHead head = text_head(options);
-  nn::Tensors border = random_inputs(text_config(options), head, kind, all);
-  const nn::Tensors targets = random_targets(model, head, border[1], all);
-  // As if a caller left out what is not given.
-  while (!border.back().defined()) border.pop_back();
-  for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    border = model.layers[i]->forward_all(border, {.training = true, .sample_ids = at::arange(kTexts)});
-    if (i % 2 == 0 && i + 1 < model.layers.size()) all[concat("hidden/", i / 2)] = border.front();
-  }
-  at::Tensor logits = all["logits"] = border.front();
-  at::Tensor loss;
-  if (head == TextHead::kQa) {
-    if (all.contains("mask")) logits = logits.masked_fill(all["mask"].eq(0).unsqueeze(2), -INFINITY);
-    loss = (sum_of_losses(logits.select(2, 0), targets[0]) + sum_of_losses(logits.select(2, 1), targets[1])) / 2;
-  } else {
-    loss = sum_of_losses(logits.flatten(0, -2), targets[0].flatten());
-  }
-  loss.backward();
-  all["loss"] = loss;
+}
+
+// transformers' padding sees the text, and ours nothing, so question answering leaves its logits out.
+at::Tensor loss_of(TextHead head, at::Tensor logits, const nn::Tensors& targets, const Tensors& all) {
+  if (head != TextHead::kQa) return sum_of_losses(logits.flatten(0, -2), targets[0].flatten());
+  if (all.contains("mask")) logits = logits.masked_fill(all.at("mask").eq(0).unsqueeze(2), -INFINITY);
+  return (sum_of_losses(logits.select(2, 0), targets[0]) + sum_of_losses(logits.select(2, 1), targets[1])) / 2;
+}
+
+void add_gradients(const Model& model, Tensors& all) {
   for (const auto& layer : model.layers) {
     for (const auto* p : layer->parameters()) {
       const std::string name = "grad/" + (p->tied_to.empty() ? p->name : p->tied_to);
@@ -141,6 +129,24 @@ Tensors run(const ModelOptions& options, const std::string& kind) {
       all[name] = all.contains(name) ? all[name] + share : share;
     }
   }
+}
+
+Tensors run(const ModelOptions& options, const std::string& kind) {
+  const Model model = make_model(options);
+  Tensors all;
+  leave_initial_values(model, all);
+  const TextHead head = text_head(options);
+  nn::Tensors border = random_inputs(text_config(options), head, kind, all);
+  const nn::Tensors targets = random_targets(model, head, border[1], all);
+  while (!border.back().defined()) border.pop_back();  // a caller may leave out what is not given
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    border = model.layers[i]->forward_all(border, {.training = true, .sample_ids = at::arange(kTexts)});
+    if (i % 2 == 0 && i + 1 < model.layers.size()) all[concat("hidden/", i / 2)] = border.front();
+  }
+  all["logits"] = border.front();
+  all["loss"] = loss_of(head, border.front(), targets, all);
+  all["loss"].backward();
+  add_gradients(model, all);
   return all;
 }
 
