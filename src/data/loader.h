@@ -47,7 +47,7 @@ struct Batch {
   at::Tensor pixel_scale;
 
   [[nodiscard]] std::int64_t samples() const { return sample_ids.size(0); }
-  [[nodiscard]] const at::Tensor& at(std::string_view field) const { return fields.find(field)->second; }
+  [[nodiscard]] const at::Tensor& at(const std::string& field) const { return fields.at(field); }
 };
 
 [[nodiscard]] inline Position position_after(const Batch& batch) { return {batch.epoch, batch.batch + 1}; }

@@ -10,7 +10,6 @@
 #include <span>
 #include <stop_token>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -44,7 +43,7 @@ struct Samples {
   // row 0 - row 1) / row 2, with each step rounded.
   at::Tensor pixel_scale = {};
 
-  [[nodiscard]] const at::Tensor& at(std::string_view field) const { return fields.find(field)->second; }
+  [[nodiscard]] const at::Tensor& at(const std::string& field) const { return fields.at(field); }
 };
 
 class SampleReader {

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -24,15 +27,18 @@ std::int64_t kv_heads_of(const AttentionOptions& options) {
   return heads;
 }
 
-bool attention_is_fast(const AttentionOperands& in, const AttentionOptions& options, const ForwardContext& context) {
+// Nothing: our CPU kernels do not suit.
+std::optional<std::vector<AttentionRun>> runs_on_cpu(const AttentionOperands& in, const AttentionOptions& options,
+                                                     const ForwardContext& context) {
   const bool with_dropout = context.training && options.dropout > 0;
   if (with_dropout || !suits_kernels(in.packed) || in.packed.numel() == 0 ||
       in.head_width() % kernels::kHeadStep != 0) {
-    return false;
+    return std::nullopt;
   }
-  const auto runs = in.runs();
+  auto runs = in.runs();
   const std::int64_t longest = longest_run(in.packed);
-  return runs && std::ranges::all_of(*runs, [longest](const AttentionRun& run) { return run.keys <= longest; });
+  const auto is_short = [longest](const AttentionRun& run) { return run.keys <= longest; };
+  return runs && std::ranges::all_of(*runs, is_short) ? std::move(runs) : std::nullopt;
 }
 
 at::Tensor split_heads(const at::Tensor& x, std::int64_t heads) {
@@ -145,7 +151,7 @@ at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& opti
   const AttentionOperands in{{}, packed, own_groups, options.heads, kv_heads, options.causal};
   check(packed.size(2) == (options.heads + 2 * kv_heads) * in.head_width(), "packed [N, T, (heads + 2 kv_heads) * d]");
   count(packed, packed.size(1), packed, in.width());
-  if (attention_is_fast(in, options, context)) return attention_on_cpu(in);
+  if (const auto runs = runs_on_cpu(in, options, context)) return attention_on_cpu(in, *runs);
   const std::int64_t of_kv = kv_heads * in.head_width();
   return plain_attention(packed.split_with_sizes({in.width(), of_kv, of_kv}, 2), {packed}, {options.causal, own_groups},
                          options, context);
@@ -157,7 +163,7 @@ at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, co
   const AttentionOperands in{query, packed, {}, options.heads, kv_heads_of(options), false};
   check(query.size(2) == in.width(), "a query as wide as its heads");
   count(query, query.size(1), packed, in.width());
-  if (attention_is_fast(in, options, context)) return attention_on_cpu(in);
+  if (const auto runs = runs_on_cpu(in, options, context)) return attention_on_cpu(in, *runs);
   const auto parts = packed.chunk(2, 2);
   return plain_attention({query, parts[0], parts[1]}, {query, packed}, {}, options, context);
 }

@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "core/check.h"
 #include "nn/own_operator.h"
 #include "nn/parallel.h"
 
@@ -44,13 +43,10 @@ Pointers<T> pointers(const AttentionOperands& in, const AttentionPiece& piece, T
 template <typename T>
 class CpuAttention {
  public:
-  explicit CpuAttention(const AttentionOperands& in) : in_(in) {
-    const auto runs = in.runs();
-    check(runs.has_value(), "groups without holes");
+  CpuAttention(const AttentionOperands& in, const std::vector<AttentionRun>& runs) : in_(in) {
     const std::int64_t shared = in.heads / in.kv_heads, width = in.head_width();
-    keeps_ =
-        !in.causal && std::ranges::all_of(*runs, [](const AttentionRun& run) { return run.keys <= kMostKeptKeys; });
-    for (const AttentionRun& run : *runs) {
+    keeps_ = !in.causal && std::ranges::all_of(runs, [](const AttentionRun& run) { return run.keys <= kMostKeptKeys; });
+    for (const AttentionRun& run : runs) {
       for (std::int64_t head = 0; head < in.kv_heads; ++head) {
         pieces_.push_back({shape_of(run, shared), run.first_query, run.first_key, head, probabilities_});
         if (keeps_) probabilities_ += shared * run.queries * short_.padded(run.keys);
@@ -125,7 +121,7 @@ template <typename T>
 class AttentionFunction : public torch::autograd::Function<AttentionFunction<T>> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const std::optional<at::Tensor>& query, const at::Tensor& packed,
-                            const AttentionOperands& operands) {
+                            const AttentionOperands& operands, const std::vector<AttentionRun>& runs) {
     const AttentionOperands in{query ? query->contiguous() : at::Tensor(),
                                packed.contiguous(),
                                operands.groups,
@@ -133,7 +129,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction<T>>
                                operands.kv_heads,
                                operands.causal};
     OwnOperator call("sluice::attention", {in.query, in.packed});
-    const CpuAttention<T> work(in);
+    const CpuAttention<T> work(in, runs);
     const std::int64_t rows = packed.size(0) * in.queries();
     at::Tensor out = zeros_or_empty(work.covers(rows), {packed.size(0), in.queries(), in.width()}, packed.options());
     at::Tensor probabilities = at::empty({work.probabilities()}, packed.options());
@@ -144,8 +140,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction<T>>
       work.forward(piece, p, ps, outs, scratch);
     });
     call.made({out, probabilities});
-    ctx->save_for_backward({in.query, in.packed, probabilities});
-    ctx->saved_data["groups"] = in.groups;
+    ctx->save_for_backward({in.query, in.packed, probabilities, in.groups});
     ctx->saved_data["heads"] = in.heads;
     ctx->saved_data["kv_heads"] = in.kv_heads;
     ctx->saved_data["causal"] = in.causal;
@@ -156,13 +151,13 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction<T>>
     const variable_list saved = ctx->get_saved_variables();
     const AttentionOperands in{saved[0],
                                saved[1],
-                               ctx->saved_data["groups"].toTensor(),
+                               saved[3],
                                ctx->saved_data["heads"].toInt(),
                                ctx->saved_data["kv_heads"].toInt(),
                                ctx->saved_data["causal"].toBool()};
     const at::Tensor grad = grads[0].contiguous();
     OwnOperator call("sluice::attention_backward", {grad, in.query, in.packed, saved[2]});
-    const CpuAttention<T> work(in);
+    const CpuAttention<T> work(in, in.runs().value());
     const bool is_covered = work.covers(in.packed.size(0) * in.queries());
     const at::Tensor grad_query = in.is_self() ? at::Tensor() : at::empty_like(in.query);
     const at::Tensor grad_packed = zeros_or_empty(is_covered, in.packed.sizes(), in.packed.options());
@@ -175,7 +170,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction<T>>
       work.backward(piece, p, ps, gs, g, scratch);
     });
     call.made({grad_query, grad_packed});
-    return {grad_query, grad_packed, {}};
+    return {grad_query, grad_packed, {}, {}};
   }
 };
 
@@ -203,10 +198,10 @@ std::optional<std::vector<AttentionRun>> AttentionOperands::runs() const {
   return runs;
 }
 
-at::Tensor attention_on_cpu(const AttentionOperands& operands) {
+at::Tensor attention_on_cpu(const AttentionOperands& operands, const std::vector<AttentionRun>& runs) {
   const auto query = operands.is_self() ? std::nullopt : std::optional(operands.query);
   return with_type_of(operands.packed, [&](auto number) {
-    return AttentionFunction<decltype(number)>::apply(query, operands.packed, operands);
+    return AttentionFunction<decltype(number)>::apply(query, operands.packed, operands, runs);
   });
 }
 

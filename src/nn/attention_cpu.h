@@ -29,7 +29,7 @@ struct AttentionOperands {
   [[nodiscard]] std::optional<std::vector<AttentionRun>> runs() const;
 };
 
-// Requires: float32 or bfloat16 on the CPU, runs() is not empty, and head_width() is a multiple of kHeadStep.
-at::Tensor attention_on_cpu(const AttentionOperands& operands);
+// runs: of the operands. Requires: float32 or bfloat16 on the CPU, and head_width() is a multiple of kHeadStep.
+at::Tensor attention_on_cpu(const AttentionOperands& operands, const std::vector<AttentionRun>& runs);
 
 }  // namespace sluice::nn

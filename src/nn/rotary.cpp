@@ -58,14 +58,14 @@ class RotaryFunction : public torch::autograd::Function<RotaryFunction<T>> {
     call.made({out});
     ctx->saved_data["cosine"] = arguments.cosine;
     ctx->saved_data["sine"] = arguments.sine;
-    ctx->saved_data["positions"] = arguments.positions;
+    ctx->save_for_backward({arguments.positions});
     ctx->saved_data["heads"] = arguments.heads;
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const RotaryArguments arguments{ctx->saved_data["cosine"].toTensor(), ctx->saved_data["sine"].toTensor(),
-                                    ctx->saved_data["positions"].toTensor(), ctx->saved_data["heads"].toInt()};
+                                    ctx->get_saved_variables()[0], ctx->saved_data["heads"].toInt()};
     OwnOperator call("sluice::rotary_backward", {grads[0]});
     at::Tensor grad = rotate_packed<T>(grads[0], arguments, -1);
     call.made({grad});

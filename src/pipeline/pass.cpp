@@ -239,20 +239,20 @@ void Pass::forward(DeviceThread& thread, const Action& action) {
   }
   Tensors outputs;
   if (runs(thread.replica(), action.micro_batch)) {
-    outputs = run_forward(thread, action, inputs);
+    outputs = run_forward(thread, action, std::move(inputs));
   } else if (request_.context.training) {
     grid_->stage(thread.replica(), action.stage).take_part_in_forward(pass_of(thread, action));
   }
   if (!is_last(action.stage)) send(thread, {activations_[at + 1], Border::kActivations}, action, std::move(outputs));
 }
 
-Tensors Pass::run_forward(DeviceThread& thread, const Action& action, const Tensors& inputs) {
+Tensors Pass::run_forward(DeviceThread& thread, const Action& action, Tensors inputs) {
   Stage& stage = grid_->stage(thread.replica(), action.stage);
   const StreamSpanScope span(thread.spans, Phase::kForward, action.stage, action.micro_batch);
   const auto work = [&stage, id = action.micro_batch, pass = pass_of(thread, action)](const Tensors& in) {
     return stage.forward(id, in, pass);
   };
-  Tensors outputs = thread.runner.run(action, ActionPart::kForward, inputs, work);
+  Tensors outputs = thread.runner.run(action, ActionPart::kForward, std::exchange(inputs, {}), work);
   if (!is_last(action.stage)) return thread.runner.all_lasting(std::move(outputs));
   score_outputs(thread, action, outputs);
   return {};
@@ -287,7 +287,7 @@ void Pass::backward(DeviceThread& thread, const Action& action) {
   Tensors input_gradients;
   if (runs(thread.replica(), action.micro_batch)) {
     const StreamSpanScope span(thread.spans, Phase::kBackward, action.stage, action.micro_batch);
-    input_gradients = run_backward(thread, action, gradients);
+    input_gradients = run_backward(thread, action, std::move(gradients));
     if (request_.after_gradient) request_.after_gradient(thread.replica(), stage, action);
   } else {
     stage.take_part_in_backward(pass_of(thread, action));
@@ -296,14 +296,14 @@ void Pass::backward(DeviceThread& thread, const Action& action) {
     send(thread, {gradients_[at - 1], Border::kGradients}, action, std::move(input_gradients));
 }
 
-Tensors Pass::run_backward(DeviceThread& thread, const Action& action, const Tensors& gradients) {
+Tensors Pass::run_backward(DeviceThread& thread, const Action& action, Tensors gradients) {
   Stage& stage = grid_->stage(thread.replica(), action.stage);
   const GradientReady reports = reports_of(thread, action);
   const auto work = [&stage, id = action.micro_batch, within = thread.runner.within(reports)](const Tensors& in) {
     return stage.backward(id, in, within);
   };
   Tensors input_gradients =
-      thread.runner.all_lasting(thread.runner.run(action, ActionPart::kBackward, gradients, work));
+      thread.runner.all_lasting(thread.runner.run(action, ActionPart::kBackward, std::exchange(gradients, {}), work));
   thread.runner.report_after(stage, reports);
   return input_gradients;
 }

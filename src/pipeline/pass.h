@@ -54,11 +54,11 @@ class Pass {
   void backward(DeviceThread& thread, const Action& action);  // B or I
   void weight_gradient(DeviceThread& thread, const Action& action);
   void reduce_gradient(DeviceThread& thread, const Action& action);
-  [[nodiscard]] Tensors run_forward(DeviceThread& thread, const Action& action, const Tensors& inputs);
+  [[nodiscard]] Tensors run_forward(DeviceThread& thread, const Action& action, Tensors inputs);
   void score_outputs(DeviceThread& thread, const Action& action, const Tensors& outputs);
   [[nodiscard]] at::Tensor run_loss(DeviceThread& thread, const Action& action, const Tensors& targets);
   // The next two add to the gradients and report those that the action completes to the sync.
-  [[nodiscard]] Tensors run_backward(DeviceThread& thread, const Action& action, const Tensors& gradients);
+  [[nodiscard]] Tensors run_backward(DeviceThread& thread, const Action& action, Tensors gradients);
   void run_weight_gradient(DeviceThread& thread, const Action& action);
   struct Channel {
     Mailbox<Message>& mailbox;

@@ -17,7 +17,6 @@ const Tensors& inputs_of(const MicroBatch& samples) {
 }
 
 at::Tensor from_host(const at::Tensor& tensor, const SlotStreams& streams) {
-  if (!tensor.defined()) return tensor;
   static const device::Stream host = device::Stream::make({});
   return device::transfer(tensor, {}, streams.compute(), {.from = host, .into = streams.load()});
 }

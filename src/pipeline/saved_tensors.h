@@ -1,5 +1,5 @@
 // saved_tensors: observes the tensors that autograd saves for backward, except those that an autograd function keeps
-// without save_for_backward(); no layer of src/nn does that.
+// without save_for_backward(): in src/nn only the tables of rotary positions, which the model keeps in any case.
 // Threads: observes the calling thread. LibTorch has no public C++ API for hooks on saved variables. From the first
 // watch on, an engine of our own therefore replaces LibTorch's; it differs in these hooks only.
 #pragma once

@@ -38,6 +38,8 @@ class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
   std::shared_ptr<const GradientReady> on_ready_;
 };
 
+bool has_graph(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
+
 bool carries_gradient(const at::Tensor& tensor) { return tensor.defined() && tensor.is_floating_point(); }
 
 // Without their graph; those that carry a gradient are leaves of a new one, if it is needed.
@@ -53,8 +55,7 @@ Tensors leaves_of(Tensors tensors, bool need_gradients) {
 Tensors take_gradients(const Tensors& leaves) {
   Tensors gradients;
   for (const at::Tensor& leaf : leaves) {
-    const bool has_one = carries_gradient(leaf) && leaf.requires_grad();
-    gradients.push_back(has_one ? std::exchange(leaf.mutable_grad(), at::Tensor()) : at::Tensor());
+    gradients.push_back(has_graph(leaf) ? std::exchange(leaf.mutable_grad(), at::Tensor()) : at::Tensor());
   }
   return gradients;
 }
@@ -63,8 +64,7 @@ Tensors take_gradients(const Tensors& leaves) {
 std::vector<torch::autograd::Edge> roots_of(const Tensors& outputs) {
   std::vector<torch::autograd::Edge> roots;
   for (const at::Tensor& output : outputs) {
-    const bool has_graph = output.defined() && output.requires_grad();
-    roots.push_back(has_graph ? torch::autograd::impl::gradient_edge(output) : torch::autograd::Edge());
+    roots.push_back(has_graph(output) ? torch::autograd::impl::gradient_edge(output) : torch::autograd::Edge());
   }
   return roots;
 }

@@ -10,8 +10,6 @@
 
 namespace sluice::report {
 
-// exp(loss) if the loss is the plain cross-entropy of tokens; otherwise nothing.
-
 // "3:12", "1:02:03"; "?" for an invalid duration.
 [[nodiscard]] std::string clock_text(double seconds);
 

@@ -57,11 +57,12 @@ constexpr std::array kPushColumns{"step",      "worker", "life",   "sequence", "
 CsvColumns with_scores(std::span<const char* const> names, const Scores& scores) {
   CsvColumns columns;
   for (const char* name : names) {
-    const bool is_averaged = name == kAveragedScores;
-    if (name != kScores && !is_averaged) columns.emplace_back(name);
-    if (name != kScores && !is_averaged) continue;
+    if (name != kScores && name != kAveragedScores) {
+      columns.emplace_back(name);
+      continue;
+    }
     for (const Score& score : scores) {
-      if (score.needs > 0) columns.push_back((is_averaged ? "ema_" : "") + score.name);
+      if (score.needs > 0) columns.push_back((name == kAveragedScores ? "ema_" : "") + score.name);
     }
   }
   return columns;

@@ -31,7 +31,7 @@ struct SinkChoice {
   bool tensorboard = false;
   bool csv = false;
   std::vector<Setting> settings = {};
-  Scores scores = {};  // of the task, for the columns of CSV files
+  Scores scores = {};  // of the task, for CSV files and TensorBoard
 };
 
 class Reporter {

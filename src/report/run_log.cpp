@@ -123,7 +123,7 @@ std::vector<std::string> score_names(const Json& evaluation) {
                                                          "loss",  "samples", "eval_s"};
   std::vector<std::string> names;
   for (const auto& [name, value] : evaluation.items()) {
-    if (value.is_number() && !kOther.contains(name) && !name.starts_with("ema_")) names.push_back(name);
+    if (number_of(value) && !kOther.contains(name) && !name.starts_with("ema_")) names.push_back(name);
   }
   return names;
 }

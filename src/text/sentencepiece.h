@@ -51,7 +51,7 @@ class SentencePieceNormalizer {
  public:
   SentencePieceNormalizer(const SentencePieceFile& file, const std::string& where);
 
-  // in: unchanged text. The origin of a byte ends where that of the next byte begins, as in `sentencepiece`.
+  // in: unchanged text. The origin of a byte reaches to the origin of the next byte, as in `sentencepiece`.
   void run(const AlignedText& in, AlignedText& out) const;
 
  private:

@@ -4,8 +4,8 @@
 // - Invalid UTF-8 is read as U+FFFD for each maximal wrong part, each of which is one character.
 // - The sections "truncation" and "padding" of a file are not obeyed: the caller of encode() decides.
 // Threads: any; many threads share one tokenizer. Each thread keeps a cache of frequent words for each tokenizer.
-// Errors: ConfigError for a file with a component that is not supported; DataError for a damaged file, for a text of
-// more than 256 MiB, for one that becomes longer than 1 GiB, and if PCRE2 reaches its limits.
+// Errors: ConfigError for a file with a component that is not supported. DataError for a damaged file, and for a text
+// of more than 256 MiB, or one that becomes longer than 1 GiB, or one that exceeds the limits of PCRE2.
 #pragma once
 
 #include <filesystem>

@@ -28,6 +28,7 @@ void run_eval_command(const EvalArguments& arguments) {
   }
   json["loss"] = found.sums.loss();
   for (const Score& score : found.scores) {
+    if (!score.is_known(found.sums)) continue;
     const double value = score.of(found.sums);
     json[score.name] = value;
     text += concat(score.title, " ", fixed(value, 2), score.is_percent ? " %  " : "  ");
