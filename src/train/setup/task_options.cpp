@@ -78,6 +78,7 @@ data::TextOptions text_options(const config::Config& config, const models::Model
                             .threads = device::available_cores()};
   if (data.pack == "documents") options.pack = data::Packing::kApart;
   if (data.pack == "joined") options.pack = data::Packing::kTogether;
+  if (head == TextHead::kTokens) options.label_kind = data::LabelKind::kClassOfEachWord;
   if (head == TextHead::kClassify)
     options.label_kind = config.model.classes == 1 ? data::LabelKind::kNumber : data::LabelKind::kClass;
   return options;
@@ -108,7 +109,7 @@ data::MaskOptions masking_of(const config::Config& config, const models::ModelOp
 std::map<std::string, std::string> files_beside_weights(const config::Config& config,
                                                         const models::ModelOptions& model) {
   std::map<std::string, std::string> files;
-  if (!models::has_text_config(model)) return files;
+  if (!models::is_text(model)) return files;
   const bool has_labels = model.classes > 0;
   files["config.json"] = models::config_json(models::text_config(model), has_labels ? model.classes : 0);
   if (config.data.tokenizer.empty()) return files;
