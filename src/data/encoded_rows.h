@@ -40,7 +40,7 @@ class EncodedRows {
   [[nodiscard]] std::int64_t length(std::int64_t row) const { return begins_[row + 1] - begins_[row]; }
   [[nodiscard]] std::vector<int> lengths() const;
   [[nodiscard]] std::int64_t begin(std::int64_t row) const { return begins_[row]; }  // tokens of the rows before
-  [[nodiscard]] bool has_types() const { return has_types_; }  // a type is not 0
+  [[nodiscard]] bool has_types() const { return has_types_; }                        // a type is not 0
 
   // [rows.size(), width]: inputs, types if there are any, and mask if a row is padded. Width: that of the longest row,
   // or at least `least_width`.

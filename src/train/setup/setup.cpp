@@ -227,7 +227,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   setup.task = task_of(setup.model, info, config.train.label_smoothing);
   static_cast<void>(best_by(config.train, setup.task->scores()));  // checks it
   setup.masking = masking_of(config, setup.model);
-  setup.beside_weights = files_beside_weights(config, setup.model);
+  setup.beside_weights = files_beside_weights(config, setup.model, info);
   setup.layers = models::count_layers(setup.model);
   if (!waits_for_schedule) check_pipeline(setup);
   settle_process(setup, process);
