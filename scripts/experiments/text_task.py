@@ -94,4 +94,6 @@ def data_sets(folder, options):
         "data.max_length": options.length,
         "data.stride": 0,
         "data.pad": "max",
+        "data.crop_padding": 0,  # single_device.toml has crops and flips
+        "data.flip": False,
     }
