@@ -30,8 +30,8 @@ import signal
 import sys
 import time
 
-from experiments import (anytime, batch_norm_slicing, communication, dual_batch, elastic_freeze, lr_sweep, partitions, pipe_vs_ddp, record, runner,
-                         runs, single_dp_ddp, two_nodes)
+from experiments import (anytime, batch_norm_slicing, communication, dual_batch, elastic_freeze, elastic_squad, lr_sweep, partitions, pipe_squad,
+                         pipe_vs_ddp, record, runner, runs, single_dp_ddp, two_nodes)
 
 ROOT = runs.ROOT
 INTERRUPTED = 130
@@ -47,16 +47,22 @@ EXPERIMENTS = {
     "two_nodes": two_nodes,
     "lr_sweep": lr_sweep,
 }
+WITH_TASK = {("elastic_freeze", "squad"): elastic_squad, ("pipe_vs_ddp", "squad"): pipe_squad}
 NO_SETTINGS = {"experiment", "out", "json", "sluice"}  # they change nothing that is measured
 
 
 def add_common(parser, scales):
     parser.add_argument("--scale", choices=scales, default="small")
-    parser.add_argument("--data", type=pathlib.Path, metavar="DIR", help="folder of CIFAR-10 or Fashion-MNIST")
+    parser.add_argument("--data", type=pathlib.Path, metavar="DIR", help="folder of CIFAR-10 or Fashion-MNIST, or of SQuAD's JSON with --task squad")
     parser.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE", help="one more value of the configuration")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="where results are kept; of an earlier call: go on there")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--sluice", type=pathlib.Path, default=ROOT / "build" / "release" / "sluice", help=argparse.SUPPRESS)
+
+
+def chosen(options):
+    """The module of the experiment with its task."""
+    return WITH_TASK.get((options.experiment, getattr(options, "task", None)), EXPERIMENTS[options.experiment])
 
 
 def parse_arguments():
@@ -68,7 +74,7 @@ def parse_arguments():
         add_common(one, experiment.SCALES)
         experiment.add_arguments(one)
     options = parser.parse_args()
-    experiment = EXPERIMENTS[options.experiment]
+    experiment = chosen(options)
     of_scale = experiment.defaults(options) if hasattr(experiment, "defaults") else experiment.SCALES[options.scale]
     for name, value in of_scale.items():
         if getattr(options, name, None) is None:
@@ -86,12 +92,14 @@ def parse_arguments():
 def asked(options, experiment):
     """What a folder of results is for: all that an experiment was asked, less what only says how many runs of it are made."""
     kept = {name: value for name, value in vars(options).items() if name not in NO_SETTINGS | set(experiment.GROWS)}
+    if kept.get("task") == "images":
+        del kept["task"]  # folders of earlier versions go on
     return {"experiment": options.experiment, **kept}
 
 
 def main():
     options = parse_arguments()
-    experiment = EXPERIMENTS[options.experiment]
+    experiment = chosen(options)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runs.stopping.set())
     goes_on = f"--out {options.out} goes on after the runs that are done"

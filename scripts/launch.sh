@@ -16,6 +16,8 @@ positionals=()           # what stands before the first option
 options=()               # the rest, for sluice train
 user_sets=()             # the --set among them, for sluice config
 argument_sets=()         # --set key=value from the positional arguments
+text_set=                # DATASET, if it is one of texts
+text_shape=()            # --set of pipeline and freezing that the script's configuration has, for one of texts
 if_name=
 dry_run=0
 config=
@@ -131,9 +133,34 @@ take_lr() {
 
 take_data_set() {
   [[ -n $1 ]] || usage_error "DATASET is empty: build/release/sluice datasets lists the names"
-  local name=$1
-  [[ $name != imagenet ]] || name=image_folder
-  argument_sets+=(--set "data.name=$name")
+  case $1 in
+    imagenet) argument_sets+=(--set data.name=image_folder) ;;
+    squad) take_texts "$1" configs/bert_squad.toml data.name=squad model.task=qa ;;
+    sst2)
+      take_texts "$1" configs/bert_classify.toml data.name=csv model.task=classify data.text_column=sentence \
+        data.label_column=label
+      ;;
+    *) argument_sets+=(--set "data.name=$1") ;;
+  esac
+}
+
+# take_texts DATASET CONFIG KEY=VALUE...: CONFIG replaces the script's configuration, which has a model of images.
+take_texts() {
+  local setting
+  text_set=$1
+  [[ -n ${SLUICE_CONFIG:-} ]] || config=$2 argument_sets+=("${text_shape[@]}")
+  for setting in "${@:3}"; do argument_sets+=(--set "$setting"); done
+}
+
+# The configuration in SLUICE_CONFIG may have a model of images.
+check_text_model() {
+  [[ -n $text_set && -n ${SLUICE_CONFIG:-} ]] || return 0
+  local model
+  model=$(configured model name) || exit
+  case $model in
+    '"bert"' | '"llama"' | '"gpt2"') ;;
+    *) die 2 "DATASET = $text_set needs a text model, but $SLUICE_CONFIG has model.name = $model; set SLUICE_CONFIG to a configuration of BERT, or leave it empty" ;;
+  esac
 }
 
 take_data_folder() {
@@ -187,6 +214,7 @@ launch() {
   # With fewer cores than threads, the default spinning of OpenMP costs a factor of a hundred. main() is too late.
   export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-3000}
   [[ $placed -eq 0 ]] || forget_other_launchers
+  check_text_model
   apply_devices
   apply_freeze
   apply_feature_cache

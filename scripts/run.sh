@@ -14,6 +14,10 @@
 #                             NPROC x NNODES
 #   DATASET DATADIR           data.name (imagenet means image_folder); data.path, relative to where you are
 #
+# DATASET squad (SQuAD's JSON: train-v1.1.json, dev-v1.1.json) and sst2 (GLUE's SST-2: train.tsv, dev.tsv) train BERT:
+# configs/bert_squad.toml and configs/bert_classify.toml with the pipeline of the script's configuration. They read
+# models/bert in the repository, the folder of bert-base-uncased.
+#
 # Arguments that are missing at the end stay as configured. OPTIONS: those of `sluice train`, among them
 #
 #   --set key=value           wins over the arguments before it
@@ -32,6 +36,7 @@ case ${#positionals[@]} in
   0) take_config configs/quickstart.toml ;;
   5 | 6 | 7 | 8 | 9 | 10)
     take_config configs/pipe_ddp.toml
+    text_shape=(--set pipeline.stages=2 --set pipeline.chunks=4)
     take_world "${positionals[@]:0:6}"
     take_recipe "${positionals[@]:6}"
     ;;

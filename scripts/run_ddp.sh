@@ -4,9 +4,9 @@
 # usage: scripts/run_ddp.sh NPROC NNODES NODE_RANK MASTER_ADDR MASTER_PORT [IB [LR [BATCH [DATASET [DATADIR]]]]] [OPTIONS]
 #
 # Arguments and options are those of scripts/run.sh; see its --help. BATCH is the samples per step of one process:
-# train.global_batch = BATCH x NPROC x NNODES. The configuration is $SLUICE_CONFIG or configs/ddp.toml, with
-# pipeline.stages=1 and replicas.local=1. If NPROC > 1, lines of standard error begin with [rank N]. The exit code is that
-# of the rank that failed first, or another code than 5 (lost peer) if there is one.
+# train.global_batch = BATCH x NPROC x NNODES. The configuration is $SLUICE_CONFIG, or configs/ddp.toml or one of BERT by
+# DATASET, with pipeline.stages=1 and replicas.local=1. If NPROC > 1, lines of standard error begin with [rank N]. The
+# exit code is that of the rank that failed first, or another code than 5 (lost peer) if there is one.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
 # shellcheck source=scripts/launch.sh

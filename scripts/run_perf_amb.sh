@@ -77,6 +77,7 @@ take_data() {
   local name=$1
   [[ $name != toy && $name != toy_model ]] || name=shapes
   take_data_set "$name"
+  [[ -z $text_set ]] || die 2 "DATASET = '$name' has texts, but these runs train models of images; use scripts/run_single_gpu.sh or scripts/run.sh"
   [[ $name != mnist && $name != cifar10 ]] || set_key data.path "data/$name"
   case $name in
     mnist | fashion_mnist | shapes) set_key model.name toy_cnn ;;

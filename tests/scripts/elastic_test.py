@@ -104,6 +104,17 @@ class ArgumentsTest(LaunchCase):
         self.assertNotIn("cache", self.freezing(*NOTE, "cache", FAKE_CACHE="disk"), "what is configured stays")
         self.assertNotIn("data.views", self.sets_of(*NOTE, "no_cache", FAKE_FLIP="true"))
 
+    def test_texts_train_bert_that_freezes(self):
+        done = self.run_elastic(*NOTE[:9], "squad", "/d", "4", "1", "cache")
+        self.assertEqual((done.returncode, done.stderr, self.seen()["argv"][1]), (0, "", "configs/bert_squad.toml"))
+        expected = {"log.lines": "full", "train.lr": "0.03", "pipeline.stages": "4", "pipeline.chunks": "auto", "freeze.policy": "linear",
+                    "freeze.alpha": "0.3333333333333333", "data.name": "squad", "model.task": "qa", "data.path": "/d",
+                    "replicas.local": "2", "freeze.cache": "auto", "data.pad": "max", "train.global_batch": "1280"}
+        self.assertEqual(self.sets(), expected)
+        self.assertEqual(self.sets_of(*NOTE[:9], "sst2")["data.text_column"], "sentence")
+        self.assertNotIn("data.pad", self.sets())
+        self.assertNotIn("data.pad", self.sets_of(*NOTE, "cache"))
+
     def test_the_interface(self):
         for name, options, variables, expected in (
                 ("ib0", ("--if-name", "eth1"), {}, "eth1"), ("", (), {"SLUICE_IF_NAME": "eth2"}, "eth2"),

@@ -12,8 +12,8 @@ import unittest.mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
 
 from experiments import (  # noqa: E402
-    anytime, arguments, batch_norm_slicing, communication, dual_batch, elastic_freeze, elastic_report, fashion_split, lr_sweep, partitions, pipe_vs_ddp, record,
-    runner, runs, single_dp_ddp, two_nodes)
+    anytime, arguments, batch_norm_slicing, communication, dual_batch, elastic_freeze, elastic_report, fashion_split, lr_sweep, partitions, pipe_report, pipe_vs_ddp,
+    record, runner, runs, single_dp_ddp, two_nodes)
 
 
 def options_of(experiment, scale, **more):
@@ -153,13 +153,13 @@ class PipeTest(unittest.TestCase):
     def test_a_batch_that_runs_out_in_one_round_is_out_of_memory(self):
         base = {"devices": 2, "way": "ddp", "chunks": 1, "batch": 32, "global_batch": 64, "said": ""}
         rows = [{**base, "outcome": "done", "images_per_s": 10.0, "memory_bytes": 5}, {**base, "outcome": "out of memory", "said": "over its limit"}]
-        row = pipe_vs_ddp.of_one_batch(rows, options_of(pipe_vs_ddp, "small"))
+        row = pipe_report.of_one_batch(rows, options_of(pipe_vs_ddp, "small"), pipe_vs_ddp.IMAGES)
         self.assertEqual((row["outcome"], row["said"]), ("out of memory", "over its limit"))
 
     def test_rates_have_their_range_and_what_rounds_do_not_tell_apart_is_marked(self):
         def row(way, batch, number, rate):
             known = {"devices": 2, "way": way, "chunks": 1 if way == "ddp" else 4, "batch": batch, "round": number, "said": None}
-            known |= {"global_batch": batch * pipe_vs_ddp.replicas_of(2, way, options), "outcome": "done" if rate else "out of memory"}
+            known |= {"global_batch": batch * pipe_report.replicas_of(2, way, options), "outcome": "done" if rate else "out of memory"}
             return known | ({"images_per_s": rate, "memory_bytes": 2**20 * batch} if rate else {"said": "over its limit"})
         options = options_of(pipe_vs_ddp, "small")
         rows = [row("ddp", 16, 1, 50.0), row("ddp", 24, 1, 60.0), row("ddp", 32, 1, None), row("pipe", 64, 1, 70.0), row("pipe", 128, 1, 90.0),

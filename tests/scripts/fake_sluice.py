@@ -1,6 +1,6 @@
 """A stand-in for build/release/sluice in the tests of the launch scripts.
 
-`config` prints the few values that scripts ask for as the configuration ($FAKE_LOCAL, $FAKE_STAGES, $FAKE_POLICY, ...) or
+`config` prints the few values that scripts ask for as the configuration ($FAKE_MODEL, $FAKE_LOCAL, $FAKE_STAGES, ...) or
 the last --set has them. `train` writes what it was given to $FAKE_DIR/<rank>.json (a line in <rank>.history for each call), then
 does what $FAKE_PLAN says for its rank: {"<rank>": {...}} with
   after    [rank, "started" or "ended"]: waits for that first
@@ -16,7 +16,7 @@ import json, os, pathlib, signal, sys, time
 
 arguments = sys.argv[1:]
 if arguments[0] == "config":
-    values = {"replicas.local": os.environ.get("FAKE_LOCAL", "1"), "pipeline.stages": os.environ.get("FAKE_STAGES", "2"),
+    values = {"model.name": os.environ.get("FAKE_MODEL", "vit"), "replicas.local": os.environ.get("FAKE_LOCAL", "1"), "pipeline.stages": os.environ.get("FAKE_STAGES", "2"),
               "freeze.policy": os.environ.get("FAKE_POLICY", "none"), "freeze.cache": os.environ.get("FAKE_CACHE", "off"),
               "data.views": os.environ.get("FAKE_VIEWS", "0"), "data.crop_padding": os.environ.get("FAKE_CROP", "0"),
               "data.flip": os.environ.get("FAKE_FLIP", "false")}
@@ -26,7 +26,7 @@ if arguments[0] == "config":
     for name, value in zip(arguments, arguments[1:]):
         if name == "--set":
             values.update([value.split("=", 1)])
-    print("[pipeline]\nlocal = 77\nstages = %(pipeline.stages)s      # devices\n\n[freeze]\npolicy = \"%(freeze.policy)s\"  # which\n"
+    print("[model]\nname = \"%(model.name)s\"\n\n[pipeline]\nlocal = 77\nstages = %(pipeline.stages)s      # devices\n\n[freeze]\npolicy = \"%(freeze.policy)s\"  # which\n"
           "cache = \"%(freeze.cache)s\"\n\n[data]\nviews = %(data.views)s # of a sample\ncrop_padding = %(data.crop_padding)s\nflip = %(data.flip)s\n\n"
           "[replicas]\nlocal = %(replicas.local)s            # replicas in this process\n\n[log]\nlocal = 78\nstages = 79" % values)
     sys.exit(0)

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import time
+import tomllib
 import unittest
 
 from fake_sluice import SOURCE
@@ -142,6 +143,30 @@ class ArgumentsTest(LaunchCase):
         self.assertEqual(self.run_script("run.sh", *NOTE[:8], "imagenet", "/d").returncode, 0)
         self.assertEqual((self.sets()["data.name"], self.sets()["data.path"]), ("image_folder", "/d"))
 
+    def test_texts_train_bert_in_the_shape_of_the_script(self):
+        squad = {"data.name": "squad", "model.task": "qa", "data.path": "/d"}
+        sst2 = {"data.name": "csv", "model.task": "classify", "data.text_column": "sentence", "data.label_column": "label", "data.path": "/d"}
+        pipe = {"pipeline.stages": "2", "pipeline.chunks": "4", "train.global_batch": "512"}
+        ddp = {"pipeline.stages": "1", "replicas.local": "1", "train.global_batch": "512"}
+        for name, config, data in (("squad", "configs/bert_squad.toml", squad), ("sst2", "configs/bert_classify.toml", sst2)):
+            for script, arguments, shape in (("run.sh", NOTE[:8], pipe), ("run_ddp.sh", NOTE[:8], ddp),
+                                             ("run_single_gpu.sh", NOTE[6:8], ddp | {"train.global_batch": "256"})):
+                with self.subTest(name=name, script=script):
+                    done = self.run_script(script, *arguments, name, "/d")
+                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+                    self.assertEqual(self.seen()["argv"][1], config)
+                    self.assertEqual(self.sets(), {"log.lines": "full", "train.lr": "0.03"} | data | shape)
+
+    def test_texts_with_a_configuration_of_the_user(self):
+        done = self.run_script("run.sh", *NOTE[:8], "squad", "/d", "--set", "model.task=", SLUICE_CONFIG="/mine.toml", FAKE_MODEL="bert")
+        self.assertEqual((done.returncode, done.stderr, self.seen()["argv"][1]), (0, "", "/mine.toml"))
+        self.assertEqual((self.sets()["data.name"], self.sets()["model.task"], "pipeline.stages" in self.sets()), ("squad", "", False))
+        (self.folder / "0.json").unlink()
+        for name in ("squad", "sst2"):
+            done = self.run_script("run_ddp.sh", *NOTE[:8], name, SLUICE_CONFIG="/mine.toml", FAKE_MODEL="resnet8")
+            self.assertEqual((done.returncode, (self.folder / "0.json").exists()), (2, False))
+            self.assertIn(f"DATASET = {name} needs a text model, but /mine.toml has model.name = \"resnet8\"; set SLUICE_CONFIG", done.stderr)
+
     def test_nothing_is_expanded(self):
         folder = "my $HOME/*/`date`; \"data\" 'x'"
         self.assertEqual(self.run_script("run.sh", *NOTE[:9], folder, "--set", "a=$(b) c", cwd="/usr").returncode, 0)
@@ -230,6 +255,20 @@ class ArgumentsTest(LaunchCase):
 
 
 class ConfigurationsTest(unittest.TestCase):
+    def test_bert_has_the_shape_of_the_configuration_that_it_replaces(self):
+        for script, config, tables in (("run.sh", "pipe_ddp.toml", ["pipeline"]), ("run_elastic_pipe.sh", "elastic_pipe.toml", ["pipeline", "freeze"])):
+            text = (REPOSITORY / "scripts" / script).read_text()
+            [shape] = [line for line in text.splitlines() if line.lstrip().startswith("text_shape=")]
+            expected = tomllib.loads((REPOSITORY / "configs" / config).read_text())
+            self.assertEqual([word for word in shape.strip(" )").split() if "." in word],
+                             [f"{table}.{key}={value}" for table in tables for key, value in expected[table].items()])
+
+    def test_the_configurations_of_texts_leave_the_shape_to_the_scripts(self):
+        for name, task in (("bert_squad.toml", "squad"), ("bert_classify.toml", "jsonl")):
+            config = tomllib.loads((REPOSITORY / "configs" / name).read_text())
+            self.assertEqual((config["model"]["name"], config["data"]["name"]), ("bert", task))
+            self.assertFalse({"device", "pipeline", "replicas", "freeze"} & set(config))
+
     def test_they_share_their_recipe(self):
         """What the launch scripts compare differs in the pipeline alone."""
         texts = [(REPOSITORY / "configs" / name).read_text() for name in ("pipe_ddp.toml", "ddp.toml", "single_device.toml")]

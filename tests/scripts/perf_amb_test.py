@@ -95,6 +95,7 @@ class ArgumentsTest(LaunchCase):
                 ((*AMB[:4], "5"), "5 arguments"),
                 (("", *FMB[1:]), "DATASET is empty"),
                 (("mnist", "imb", "rms", "64"), "'imb' is neither amb nor fmb"),
+                (("sst2", "fmb", "adm", "64"), "DATASET = 'sst2' has texts, but these runs train models of images"),
                 (("mnist", "fmb", "adam", "64"), "OPTIMIZER = 'adam' is not one of rms, adm, mom, sgd"),
                 (("mnist", "fmb", "rms", "0"), "BATCH = '0'"),
                 (("mnist", "fmb", "rms", "a[$(touch x)]"), "BATCH = "),

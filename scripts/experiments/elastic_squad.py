@@ -1,0 +1,150 @@
+"""elastic_freeze --task squad: the arms of elastic_freeze for BERT that learns to answer questions; time to equal F1."""
+
+import statistics
+
+from . import arguments, elastic_freeze, elastic_report, runs, text_task
+
+SMALL = {"device": "cpu", "devices": 2, "seeds": 5, "epochs": 8, "batch": 16, "lr": 0.0002, "chunks": 4, "length": 256, "tolerance": 1.0}
+FULL = {"device": "cuda", "devices": 8, "seeds": 5, "epochs": 3, "batch": 64, "lr": 3e-5, "chunks": 16, "length": 256, "tolerance": 1.0}
+SCALES = {"small": SMALL, "full": FULL}
+OF_IMAGES = ("pretrain", "pretrain_steps", "pretrain_lr", "model", "samples", "frozen_batches", "frozen_steps")
+COLUMNS = ["arm", "seed", "batch", "steps_s", "changes_s", "epoch_s", "epochs", "f1", "exact_match", "loss", "stages", "replicas",
+           "frozen_layers", "changes", "f1_by_second"]
+GROWS = elastic_freeze.GROWS
+prepare = text_task.prepare
+
+# PipeTransformer, BERT large on SQuAD 1.1, 2 machines with 8 GPUs each.
+PUBLISHED = {"none": (1.0, "5 h 7 m, F1 90.71"), "all": (2.1, "2 h 26 m, F1 90.69")}
+HEADLINE = """Published, PipeTransformer over Pipe+DDP, BERT large on SQuAD 1.1 with 2 machines of 8 GPUs: 5 h 7 m and 2 h 26 m of
+training, 2.10x; F1 90.71 and 90.69.
+"""
+
+
+def check(options):
+    if options.scale == "full" and not options.weights:
+        return "--scale full needs --weights FILE: BERT large, with its config.json and tokenizer.json in the same folder"
+    return text_task.check(options, OF_IMAGES) or (text_task.check_weights(options) if options.weights else "")
+
+
+def plan(options):
+    return [fine_tuning(arm, seed, options) for seed in range(1, options.seeds + 1) for arm in arguments.turned(options.arms, seed)]
+
+
+def fine_tuning(arm, seed, options):
+    folder = text_task.weights_folder(options) if options.weights else "{out}/minilm"
+    sets = arguments.device_sets(options) | text_task.data_sets(folder, options) | {
+        "model.config": f"{folder}/config.json",
+        "model.weights": options.weights.resolve() if options.weights else f"{folder}/model.safetensors",
+        "model.dropout": -1,  # as in config.json
+        "train.optimizer": "adamw",
+        "train.clip_norm": 1.0,
+        "train.lr": options.lr,
+        "train.lr_schedule": "linear",
+        "train.warmup_epochs": 0.06 * options.epochs,
+        "train.epochs": options.epochs,
+        "train.global_batch": options.batch,
+        "train.seed": seed,
+        "pipeline.stages": options.devices,
+        "pipeline.chunks": options.chunks,
+        "replicas.local": 1,
+        "checkpoint.every_minutes": 0,
+        "log.tensorboard": False,
+        "freeze.policy": "linear",
+        "freeze.alpha": 1 / 3,
+    } | elastic_freeze.ARMS[arm]
+    return runs.Planned(name=f"{arm}-seed{seed}", kind=arm, title=f"{arm}, seed {seed}", sets=sets,
+                        columns={"arm": arm, "seed": seed, "batch": options.batch})
+
+
+def measure(planned, events, _):
+    row = elastic_freeze.of_all_steps(planned, events, ["f1", "exact_match"])
+    curve = elastic_report.Curve(events, "f1").scores
+    return row | {"f1_by_second": " ".join(f"{second:.6g}:{score:.6g}" for second, score in zip(*curve))}
+
+
+def second_of(row, wanted):
+    """When a run first reached an F1, in seconds of steps and changes of plan; None if it never did."""
+    for pair in row["f1_by_second"].split():
+        second, score = map(float, pair.split(":"))
+        if score >= wanted:
+            return second
+    return None
+
+
+def summarise(rows, options):
+    """A row per arm, then the changes of plan."""
+    summary = elastic_report.summarise(rows, options, "f1")
+    base = elastic_report.of_arm(rows, options.arms[0])
+    for row in summary:
+        if "x" in row:
+            row |= equal_f1(elastic_report.of_arm(rows, row["arm"]), base, options)
+            row["x_published"] = PUBLISHED.get(row["arm"], (None, ""))[0]
+    return summary
+
+
+def equal_f1(mine, base, options):
+    """Time to the last F1 of the first arm with the same seed, less the tolerance. A seed that never reaches it has factor 0."""
+    wanted = {seed: base[seed]["f1"] - options.tolerance for seed in mine}
+    seconds = {seed: second_of(row, wanted[seed]) for seed, row in mine.items()}
+    ratios = [second_of(base[seed], wanted[seed]) / second if second else 0.0 for seed, second in seconds.items()]
+    exact, exact_sd = arguments.mean_and_deviation([row["exact_match"] for row in mine.values()])
+    return {
+        "reached": sum(second is not None for second in seconds.values()),
+        "equal_s": arguments.median_or_none(seconds.values()),
+        "equal_x": statistics.median(ratios),
+        "equal_x_min": min(ratios),
+        "equal_x_max": max(ratios),
+        "equal_x_inconclusive": mine != base and arguments.range_holds(ratios, 1),
+        "exact_match": exact,
+        "exact_match_sd": exact_sd,
+    }
+
+
+def markdown(summary, options):
+    base = options.arms[0]
+    model = options.weights or "MiniLM"
+    return "\n".join([
+        "# elastic_freeze --task squad\n",
+        f"BERT ({model}), fine-tuned on the questions of {options.data.name}, {options.epochs} epochs, windows of {options.length} tokens, "
+        f"global batch {options.batch}, learning rate {options.lr:g}; {options.devices} {options.device} devices, {options.devices} stages x 1 "
+        f"replica at the start; {arguments.count_with_spread(options.seeds, 'seed')}, arms in turns.\n",
+        arm_table([row for row in summary if "x" in row], base),
+        f"Equal F1: the last F1 of {base} with the same seed, less {options.tolerance:g} points. Its time is that of the steps and changes of "
+        "plan before the first evaluation that reaches it, in each arm. A seed that never reaches it counts as factor 0.\n",
+        f"{arguments.INCONCLUSIVE_NOTE}\n",
+        HEADLINE,
+        "## Predicted and measured steps\n",
+        elastic_report.change_table([row for row in summary if "change_of" in row]),
+    ])
+
+
+def arm_table(rows, base):
+    heads = ["arm", "to equal F1, s (median)", f"x over {base}: median (range)", "seeds that reach it", "all steps, s (median)", "changes, s",
+             f"x over {base}, all epochs: median (range)", "of whole runs", "published x", "s / epoch", "F1, mean ± sd", "exact match, mean ± sd",
+             f"F1 - {base}, points (95 %)"]
+    return arguments.table(heads, [cells_of(row, base) for row in rows])
+
+
+def cells_of(row, base):
+    published = f"{row['x_published']:.2f} ({PUBLISHED[row['arm']][1]})" if row["x_published"] else ""
+    difference = arguments.plus_minus(row["difference"], row["half_width"], sign="+")
+    return [
+        row["arm"],
+        elastic_report.number(row["equal_s"]),
+        arguments.ranged(row, "equal_x", 2) + arguments.inconclusive_mark(row["equal_x_inconclusive"]),
+        f"{row['reached']} of {row['seeds']}",
+        f"{row['steps_s']:.1f}",
+        f"{row['changes_s']:.2f}",
+        arguments.ranged(row, "x", 2) + arguments.inconclusive_mark(row["x_inconclusive"]),
+        f"{row['x_whole']:.2f}",
+        published,
+        f"{row['epoch_s']:.2f}",
+        arguments.plus_minus(row["f1"], row["f1_sd"]),
+        arguments.plus_minus(row["exact_match"], row["exact_match_sd"]),
+        "" if row["arm"] == base else difference + arguments.inconclusive_mark(row["difference_inconclusive"]),
+    ]
+
+
+def figures(rows, options):
+    arms = [row for row in summarise(rows, options) if "x" in row]
+    return elastic_report.factor_figures(arms, options) + elastic_report.curve_figures(rows, options, "f1", "F1")
