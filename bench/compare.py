@@ -1,26 +1,37 @@
 """Ours beside PyTorch: samples/s of a training step, both sides alternating in one run; medians and a ratio.
 
-    bench/compare.py [--rounds 9] [--steps 20] [--threads 2] [--batch 64] [--models resnet8 vit]
+    bench/compare.py [--rounds 9] [--steps 20] [--threads 2] [--batch N] [--models resnet8 vit]
                      [--cases single stages replicas processes] [--precision fp32|bf16]
-                     [--winograd 2x2|4x4|none] [--schedule 1f1b] [--chunks 4] [--json FILE]
+                     [--winograd 2x2|4x4|none] [--schedule 1f1b] [--chunks 4] [--tokens 128] [--padded] [--json FILE]
 
-Models: resnet8, vit and, when named, resnet18 (about 1.5 s a step). Cases, 32x32 images, --threads threads in all,
+Models: resnet8, vit and, when named, resnet18 (about 1.5 s a step), bert and llama. Cases, --threads threads in all,
 --batch samples in all: `single` = one device with all threads, `stages` = 2 stages in the cut that `sluice train` would
 choose, with --schedule and --chunks, `replicas` = 2 local replicas, `processes` = 2 processes of one device. The peer
 is PyTorch of the same version with as many threads, in one process, for `processes` as DistributedDataParallel over
-Gloo: eager and through torch.compile, each in its default memory format and in channels_last; with --precision bf16
-under torch.autocast. The fastest of the four counts. All have a fused optimizer, our malloc settings, the same work
-(vit's last block computes the class token alone), and each the GOMP_SPINCOUNT that a trial found best for it (the
-column `spin`; --no-spin-trial: ours for all). --winograd is ours alone (`train.winograd`): 4x4 rounds more coarsely than
-what the peer does (docs/results/performance.md). Needs build/release with the benchmarks (scripts/test.sh) and the project's
-.venv; for torch.compile also g++ and Python's headers. On a busy machine look at the ratio of processor time too.
+Gloo: eager and through torch.compile; with --precision bf16 under torch.autocast. The fastest counts. All have a fused
+optimizer, our malloc settings, and each the GOMP_SPINCOUNT that a trial found best for it (the column `spin`;
+--no-spin-trial: ours for all).
+
+Images are 64 of 32x32; the peers also run in channels_last. All sides do the same work (vit's last block computes the
+class token alone). --winograd is ours alone (`train.winograd`): 4x4 rounds more coarsely than what the peer does
+(docs/results/performance.md).
+
+Texts are 16 of --tokens tokens (peer_text.py has the models; the peer is transformers' with SDPA); --padded: with 1/4
+of the tokens or more. All sides start from the same weights and compute the logits of all positions. Their first losses
+are compared before the timings.
+
+Needs build/release with the benchmarks (scripts/test.sh) and the project's .venv; for torch.compile also g++ and
+Python's headers. On a busy machine look at the ratio of processor time too.
 """
 
 import argparse
 import json
+import math
 import pathlib
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 import sides
@@ -31,16 +42,21 @@ CASES = {
     "replicas": ["--stages", "1", "--replicas", "2", "--chunks", "1"],
     "processes": ["--stages", "1", "--replicas", "1", "--chunks", "1"],
 }
-PEERS = {"torch": [], "torch channels_last": ["--layout", "channels_last"]}
-COMPILED_PEERS = {"compile": ["--compile"], "compile channels_last": ["--compile", "--layout", "channels_last"]}
+PEERS = {"torch": []}
+IMAGE_PEERS = {"torch channels_last": ["--layout", "channels_last"]}
 RANKS = 2  # of the case `processes`
+TEXTS = ("bert", "llama")
+SAME_LOSS = {"fp32": 1e-5, "bf16": 2e-3}  # relative difference of the first losses
 
 
-def commands(model, cases, args, ranks):
-    common = [model, "--size", "tiny", "--batch", args.batch, "--threads", max(args.threads // ranks, 1), "--steps",
+def commands(model, cases, args, ranks, start):
+    of_model = ["--start", start] if model in TEXTS else ["--size", "tiny"]
+    common = [model, *of_model, "--batch", batch_of(model, args), "--threads", max(args.threads // ranks, 1), "--steps",
               args.steps, "--precision", args.precision]
     name = "{}" if ranks == 1 else "DDP {}"
-    of_peer = PEERS | (COMPILED_PEERS if args.compile else {})
+    of_peer = PEERS if model in TEXTS else PEERS | IMAGE_PEERS
+    if args.compile:
+        of_peer = of_peer | {form.replace("torch", "compile"): ["--compile", *words] for form, words in of_peer.items()}
     peers = {name.format(form): [sys.executable, sides.PEER, *common, "--optimizer", "fused", *extra]
              for form, extra in of_peer.items()}
     ours = [sides.OURS, *common, "--winograd", args.winograd]
@@ -48,12 +64,36 @@ def commands(model, cases, args, ranks):
     return peers, {case: [*ours, *CASES[case], *(of_stages if case == "stages" else [])] for case in cases}
 
 
-def compare(model, cases, args, ranks=1):
-    peers, ours = commands(model, cases, args, ranks)
+def batch_of(model, args):
+    return args.batch or (16 if model in TEXTS else 64)
+
+
+def write_start(model, args, folder):
+    """Weights and batch of a text model, for all sides."""
+    words = [folder, model, "--batch", batch_of(model, args), "--tokens", args.tokens, *["--padded"] * args.padded]
+    subprocess.run([sys.executable, sides.BENCH / "peer_text.py", *map(str, words)], check=True)
+
+
+def check_losses(answers, precision):
+    """All sides have the same first losses."""
+    losses = {name: answer["first_losses"] for name, answer in answers.items()}
+    peer, *others = losses
+    for name, own in losses.items():
+        print(f"first losses of {name}: {' '.join(f'{loss:.5f}' for loss in own)}", flush=True)
+    for name in others:
+        pairs = zip(losses[peer], losses[name], strict=True)
+        if not all(math.isclose(*pair, rel_tol=SAME_LOSS[precision]) for pair in pairs):
+            sides.fail(f"{name} does not compute what {peer} does: their first losses differ")
+
+
+def compare(model, cases, args, ranks, start):
+    peers, ours = commands(model, cases, args, ranks, start)
     has_teams = args.threads // ranks > 1
     spins = {name: sides.best_spin(command) for name, command in peers.items()} if has_teams and args.spin_trial else {}
     with sides.open_all(peers | ours, dict.fromkeys(peers | ours, ranks), spins) as opened:
-        sides.warm_up(opened.values())
+        answers = sides.warm_up(opened.values())
+        if model in TEXTS:
+            check_losses(dict(zip(opened, answers, strict=True)), args.precision)
         sides.take_turns(opened.values(), args.rounds, args.until)
     return rows_of(model, opened, peers, spins, args)
 
@@ -97,8 +137,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--models", nargs="+", default=["resnet8", "vit"], choices=["resnet8", "resnet18", "vit"])
+    parser.add_argument("--batch", type=int, help="default: 64 images or 16 texts")
+    parser.add_argument("--models", nargs="+", default=["resnet8", "vit"], choices=["resnet8", "resnet18", "vit", *TEXTS])
+    parser.add_argument("--tokens", type=int, default=128, help="of a text")
+    parser.add_argument("--padded", action="store_true", help="texts of different lengths")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--winograd", choices=["2x2", "4x4", "none"], default="2x2")
     parser.add_argument("--schedule", default="1f1b", help="of the case stages")
@@ -121,10 +163,13 @@ def main():
     local = [case for case in args.cases if case != "processes"]
     distributed = [case for case in args.cases if case == "processes"]
     for model in args.models:
-        for cases, ranks in ((local, 1), (distributed, RANKS)):
-            of_model = compare(model, cases, args, ranks) if cases else []
-            print_rows(of_model)
-            rows += of_model
+        with tempfile.TemporaryDirectory() as start:
+            if model in TEXTS:
+                write_start(model, args, start)
+            for cases, ranks in ((local, 1), (distributed, RANKS)):
+                of_model = compare(model, cases, args, ranks, start) if cases else []
+                print_rows(of_model)
+                rows += of_model
     if args.json:
         args.json.write_text(json.dumps(rows, indent=2) + "\n")
 

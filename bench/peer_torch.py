@@ -1,15 +1,17 @@
 """The peer's side of the speed comparison: a training step in PyTorch, written as one writes it today.
 
-    peer_torch.py MODEL [--size tiny] [--batch 64] [--threads 2] [--steps 20] [--repeats 5]
+    peer_torch.py MODEL [--size tiny] [--start FOLDER] [--batch 64] [--threads 2] [--steps 20] [--repeats 5]
                   [--layout contiguous|channels_last] [--optimizer default|fused] [--compile] [--precision fp32|bf16]
 
-The ResNets train with SGD and momentum, vit with AdamW, the same hyper-parameters as bench/train_step. The work is the
-same too: the last block of vit computes the class token alone, as ours does, and the malloc settings are Sluice's.
+The ResNets train with SGD and momentum, transformers with AdamW, the same hyper-parameters as bench/train_step. The work
+is the same too: the last block of vit computes the class token alone, as ours does, and the malloc settings are
+Sluice's. bert and llama are transformers' models with SDPA; --start is the folder of peer_text.py with their weights.
 --precision bf16: under torch.autocast.
 --compile: forward, loss and their gradients through torch.compile. For every line on
 standard input it times --steps steps and prints one JSON object, so that a driver can let both sides take turns; with
 no input at all it runs --repeats times. Started as several processes (RANK, WORLD_SIZE, ...) it is
-DistributedDataParallel over Gloo, and each process takes its share of the batch. cpu_ms is processor time over all threads: on a busy machine compare that.
+DistributedDataParallel over Gloo, and each process takes its share of the batch. cpu_ms is processor time over all
+threads: on a busy machine compare that. first_losses are those of the first steps, over all processes.
 """
 
 import argparse
@@ -37,7 +39,7 @@ import torch_models  # noqa: E402  (the twins live with the parity test)
 
 
 def make_optimizer(model, name, fused):
-    if name == "vit":
+    if name in ("vit", "bert", "llama"):
         return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused)
     return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, fused=fused)
 
@@ -47,19 +49,33 @@ def make_trainer(args):
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes > 1:
         distributed.init_process_group("gloo")
-    model = torch_models.make(args.model, args.size, class_token_only=True)
-    torch.manual_seed(int(os.environ.get("RANK", "0")))
-    images = torch.randn(args.batch // processes, 3, 32, 32)
-    targets = torch.randint(0, 10, (args.batch // processes,))
+    rank, weight = int(os.environ.get("RANK", "0")), 1.0
+    if args.start:
+        import peer_text  # noqa: PLC0415  (loads transformers)
+
+        model, inputs, targets, weight = peer_text.load(args.start, args.model, rank, processes)
+    else:
+        model = torch_models.make(args.model, args.size, class_token_only=True)
+        torch.manual_seed(rank)
+        inputs = torch.randn(args.batch // processes, 3, 32, 32)
+        targets = torch.randint(0, 10, (args.batch // processes,))
     if args.layout == "channels_last":
-        model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
+        model, inputs = model.to(memory_format=torch.channels_last), inputs.to(memory_format=torch.channels_last)
     if processes > 1:
         model = DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = make_optimizer(model, args.model, args.optimizer == "fused" or None)
-    return Trainer(model, optimizer, images, targets, args.compile, args.precision == "bf16")
+    return Trainer(model, optimizer, inputs, targets, args.compile, args.precision == "bf16", weight)
 
 
-def measure(trainer, args):
+def first_losses(trainer, steps=3):
+    losses = torch.stack([trainer.step().detach() for _ in range(steps)])
+    if distributed.is_initialized():
+        distributed.all_reduce(losses)
+        losses /= distributed.get_world_size()
+    return losses.tolist()
+
+
+def measure(trainer, args, losses):
     if distributed.is_initialized():
         distributed.barrier()
     wall, cpu = time.perf_counter(), time.process_time()
@@ -76,14 +92,16 @@ def measure(trainer, args):
         "step_ms": round(1e3 * wall / args.steps, 3),
         "cpu_ms": round(1e3 * cpu / args.steps, 3),
         "loss": round(loss.item(), 5),
+        "first_losses": losses,
     }
     print(json.dumps(result), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=["resnet8", "resnet18", "vgg16", "vit", "mlp", "toy_cnn"])
+    parser.add_argument("model", choices=["resnet8", "resnet18", "vgg16", "vit", "mlp", "toy_cnn", "bert", "llama"])
     parser.add_argument("--size", default="tiny")
+    parser.add_argument("--start", help="folder of peer_text.py, for bert and llama")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
@@ -95,14 +113,13 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     trainer = make_trainer(args)
-    for _ in range(3):
-        trainer.step()
+    losses = first_losses(trainer)
     asked = False
     for _ in sys.stdin:
         asked = True
-        measure(trainer, args)
+        measure(trainer, args, losses)
     for _ in range(0 if asked else args.repeats):
-        measure(trainer, args)
+        measure(trainer, args, losses)
 
 
 if __name__ == "__main__":

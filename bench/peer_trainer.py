@@ -5,13 +5,16 @@ from torch.nn import functional as F
 
 
 class Trainer:
-    def __init__(self, model, optimizer, inputs, targets, compiled, bf16=False):
+    def __init__(self, model, optimizer, inputs, targets, compiled, bf16=False, weight=1.0):
+        """weight: of this process's loss, if processes have different numbers of targets."""
         self.model, self.optimizer, self.inputs, self.targets, self.bf16 = model, optimizer, inputs, targets, bf16
+        self.weight = weight
         self.forward = torch.compile(self.loss) if compiled else self.loss
 
     def loss(self):
         with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.bf16):
-            return F.cross_entropy(self.model(self.inputs).flatten(0, -2), self.targets.flatten())
+            loss = F.cross_entropy(self.model(self.inputs).flatten(0, -2), self.targets.flatten())
+        return loss if self.weight == 1 else loss * self.weight
 
     def step(self):
         self.optimizer.zero_grad(set_to_none=True)

@@ -180,11 +180,11 @@ def best_spin(command, rounds=3):
 
 
 def warm_up(sides):
-    """One turn that does not count: the first answer waits until all have started."""
-    for side in sides:
-        side.measure()
+    """The answers of one turn that does not count: the first one waits until all have started."""
+    answers = [side.measure() for side in sides]
     for side in sides:
         side.results.clear()
+    return answers
 
 
 def wait_for_quiet(until):

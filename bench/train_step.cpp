@@ -1,24 +1,28 @@
 // train_step: samples/s of Sluice's training step (as in `sluice train`, without loading data) for a model, a cut and a
-// number of replicas, on virtual CPU devices and synthetic images. bench/compare.py and bench/pipelining.py alternate
+// number of replicas, on virtual CPU devices and random samples. bench/compare.py and bench/pipelining.py alternate
 // it with the peers (bench/peer_torch.py, bench/peer_pipelining.py). For every line on standard input it times
 // `--steps` steps and prints one JSON object (line `plain`: without recording spans); without input it runs `--repeats`
 // times. Started as several processes (RANK, WORLD_SIZE, ...), each takes its share of the batch. pass_times.h defines
-// pass_ms, forward_ms, backward_ms and frozen_ms, which cover all passes of this process.
+// pass_ms, forward_ms, backward_ms and frozen_ms, which cover all passes of this process; first_losses are those of the
+// first steps, before the timed ones.
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "comm/processes.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "device/cpu_threads.h"
 #include "device/memory.h"
 #include "engine/compose.h"
@@ -29,6 +33,9 @@
 #include "pipeline/schedule/generators.h"
 #include "profiler/breakdown.h"
 #include "profiler/layer_profile.h"
+#include "storage/safetensors.h"
+#include "train/setup/starting_weights.h"
+#include "train/setup/task_options.h"
 #include "tune/make_plan.h"
 
 namespace sluice {
@@ -36,6 +43,7 @@ namespace {
 
 struct Arguments {
   models::ModelOptions model;
+  std::filesystem::path start;
   Plan plan{.partition = {}, .global_batch = 64, .schedule = "1f1b"};
   nn::Winograd winograd = nn::Winograd::k2x2;
   bool measured_cut = false;
@@ -45,6 +53,10 @@ struct Arguments {
   int steps = 20;
   int repeats = 5;
 
+  [[nodiscard]] bool is_transformer() const {
+    return model.name == "vit" || models::kind_of(model.name) == SampleKind::kTokens;
+  }
+  [[nodiscard]] task::TaskPtr task() const { return train::task_of(model, nullptr, /*label_smoothing=*/0); }
   [[nodiscard]] int devices() const { return stages * plan.replicas; }
   [[nodiscard]] int threads_per_device() const { return std::max(threads / devices(), 1); }
 };
@@ -56,6 +68,10 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--size", arguments.model.size);
   app.add_option("--batch", arguments.plan.global_batch, "Samples per step, over all replicas and processes");
   app.add_option("--image-size", arguments.model.image_size);
+  app.add_option(
+         "--start", arguments.start,
+         "Folder of bench/peer_text.py with a text model's config.json, model.safetensors and batch.safetensors")
+      ->check(CLI::ExistingDirectory);
   std::string precision = "fp32";
   app.add_option("--precision", precision)->check(CLI::IsMember({"fp32", "bf16"}));
   const std::map<std::string, nn::Winograd> winograds{
@@ -78,6 +94,7 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--repeats", arguments.repeats, "Measurements when nothing comes on standard input");
   app.parse(argc, argv);
   arguments.model.in_bf16 = precision == "bf16";
+  if (!arguments.start.empty()) arguments.model.config = arguments.start / "config.json";
   arguments.plan.virtual_stages = pipeline::default_virtual_stages(arguments.plan.schedule);
   return arguments;
 }
@@ -95,6 +112,7 @@ Partition measured_cut(const Arguments& arguments) {
   const std::int64_t micro_batch =
       std::max<std::int64_t>(plan.global_batch / (std::int64_t{plan.replicas} * plan.chunks), 1);
   const measure::Workload workload{.model = arguments.model,
+                                   .task = arguments.task(),
                                    .device = device::choose_devices({"cpu"}, 1).front(),
                                    .threads = arguments.threads_per_device(),
                                    .numerics = {.winograd = arguments.winograd}};
@@ -119,17 +137,47 @@ Partition choose_cut(const Arguments& arguments) {
   return plan.partition;
 }
 
+at::Tensor draw(const models::TensorInfo& info, std::int64_t samples) {
+  std::vector<std::int64_t> sizes = info.sizes;
+  sizes.insert(sizes.begin(), samples);
+  return info.bound == 0 ? at::randn(sizes) : at::randint(info.lowest, info.bound, sizes, at::kLong);
+}
+
+// This process's share of the batch in the folder `--start`, or of random samples.
+engine::StepBatch make_batch(const Arguments& arguments, const comm::World& world) {
+  const std::int64_t n = arguments.plan.global_batch / world.size, first = n * world.rank;
+  storage::TensorMap given;
+  if (!arguments.start.empty()) given = storage::read_safetensors(arguments.start / "batch.safetensors").tensors;
+  at::manual_seed(world.rank);
+  const auto field = [&](const models::TensorInfo& info) {
+    const auto found = given.find(info.name);
+    if (found == given.end()) return info.is_optional ? at::Tensor() : draw(info, n);
+    if (found->second.size(0) != n * world.size)
+      throw ConfigError("--batch ", n * world.size, ", but the file has ", found->second.size(0),
+                        " samples; set it so");
+    return found->second.narrow(0, first, n);
+  };
+  const models::Model model = models::make_without_values(arguments.model);
+  pipeline::MicroBatch batch{.inputs = {}, .targets = {}, .sample_ids = at::arange(first, first + n)};
+  for (const models::TensorInfo& info : model.inputs) batch.inputs.push_back(field(info));
+  while (!batch.inputs.back().defined()) batch.inputs.pop_back();
+  for (const models::TensorInfo& info : model.targets) batch.targets.push_back(field(info));
+  return {std::move(batch), n * world.size};
+}
+
 class Bench {
  public:
   Bench(const Arguments& arguments, const comm::World& world)
       : arguments_(arguments),
         processes_(world, {}, {.connect = std::chrono::minutes(1), .operation = std::chrono::minutes(1)}),
         composition_(make_composition(arguments_, processes_)),
-        step_(composition_,
-              {.seed = 1, .numerics = {.winograd = arguments.winograd}, .sums_gradients = arguments.sums_gradients}),
+        step_(composition_, {.task = arguments.task(),
+                             .seed = 1,
+                             .numerics = {.winograd = arguments.winograd},
+                             .sums_gradients = arguments.sums_gradients}),
         batch_(make_batch(arguments_, world)),
         passes_(composition_.plan.stages()) {
-    for (int i = 0; i < 3; ++i) run();
+    for (int i = 0; i < 3; ++i) first_losses_.push_back(run());
   }
 
   // records: spans and the breakdown of every step, as `sluice train` does.
@@ -155,6 +203,7 @@ class Bench {
         {"step_ms", 1e3 * seconds / arguments_.steps},
         {"cpu_ms", 1e3 * cpu_seconds / arguments_.steps},
         {"loss", loss},
+        {"first_losses", first_losses_},
         {"spans", static_cast<double>(spans_) / arguments_.steps},
         {"pass_ms", passes_.pass_ms()},
         {"forward_ms", passes_.forward_ms(plan.chunks)},
@@ -167,31 +216,24 @@ class Bench {
 
  private:
   static engine::Composition make_composition(Arguments& arguments, comm::Processes& processes) {
-    const bool is_vit = arguments.model.name == "vit";
     arguments.plan.partition = choose_cut(arguments);
     engine::ComposeOptions options{.model_name = arguments.model.name};
     options.make_layers = [&] { return models::make_model(arguments.model).layers; };
     options.devices = device::choose_devices({"cpu"}, arguments.devices());
     options.cpu_threads = arguments.threads_per_device();
     options.numerics.winograd = arguments.winograd;
-    options.optimizer.kind = is_vit ? "adamw" : "momentum";
-    options.optimizer.weight_decay = is_vit ? 0.01 : 5e-4;
+    options.optimizer.kind = arguments.is_transformer() ? "adamw" : "momentum";
+    options.optimizer.weight_decay = arguments.is_transformer() ? 0.01 : 5e-4;
     options.communicators = std::make_shared<engine::Communicators>(processes);
-    return engine::compose(arguments.plan, options);
-  }
-
-  static engine::StepBatch make_batch(const Arguments& arguments, const comm::World& world) {
-    const std::int64_t n = arguments.plan.global_batch / world.size;
-    at::manual_seed(world.rank);
-    return {{{at::randn({n, arguments.model.channels, arguments.model.image_size, arguments.model.image_size})},
-             {at::randint(0, arguments.model.classes, {n}, at::kLong)},
-             at::arange(n) + n * world.rank},
-            n * world.size};
+    engine::Composition composition = engine::compose(arguments.plan, options);
+    if (!arguments.start.empty())
+      train::load_starting_weights(composition, arguments.model, arguments.start / "model.safetensors");
+    return composition;
   }
 
   double run() {
     const Nanoseconds begin = now_ns();
-    const double loss = step_.run(batch_, number_++, arguments_.model.name == "vit" ? 1e-4 : 0.01).loss;
+    const double loss = step_.run(batch_, number_++, arguments_.is_transformer() ? 1e-4 : 0.01).loss;
     const StepSpans spans = composition_.executor->recorder().collect(number_, begin, now_ns());
     for (const auto& slot : spans.slots) spans_ += static_cast<std::int64_t>(slot.spans.size());
     passes_.add(spans);
@@ -205,6 +247,7 @@ class Bench {
   engine::TrainStep step_;
   engine::StepBatch batch_;
   std::int64_t number_ = 0;
+  std::vector<double> first_losses_;
   std::int64_t spans_ = 0;  // spans_ and passes_: of the current measurement
   PassTimes passes_;
 };
@@ -217,6 +260,7 @@ int main(int argc, char** argv) try {
   sluice::device::count_memory();
   sluice::device::use_cpu_threads(1);
   const sluice::Arguments arguments = sluice::parse(argc, argv);
+  sluice::quiet_console();
   std::signal(SIGPIPE, SIG_IGN);  // as comm/processes.h requires
   sluice::Bench bench(arguments, sluice::comm::choose_world({}));
   bool asked = false;
