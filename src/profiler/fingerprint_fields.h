@@ -30,7 +30,13 @@ void fields(Io& io, Fingerprint& value) {
   io.if_there("tf32", value.tf32);
   io("optimizer", value.optimizer);
   io("batch_norm", value.batch_norm);
-  for_each_key([&](const std::string& key, auto& member) { io(name_of_model_key(key).c_str(), member); }, value.model);
+  for_each_key(
+      [&](const std::string& key, auto& member) {
+        const bool is_of_later_version = key.starts_with("lora_") || key == "config" || key == "task";
+        if (is_of_later_version) return io.if_there(key.c_str(), member);
+        io(name_of_model_key(key).c_str(), member);
+      },
+      value.model);
   io("label_smoothing", value.label_smoothing);
   io("deterministic", value.deterministic);
 }

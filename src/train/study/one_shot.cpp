@@ -286,6 +286,11 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   if (evaluated.checkpoint.empty()) {
     evaluated.tensors =
         models::to_our_names(setup.model, std::move(evaluated.tensors), evaluated.file.string()).tensors;
+    if (const auto& adapters = setup.config.model.lora_weights; !adapters.empty()) {
+      storage::TensorMap trained = read_adapters(setup.model, adapters);
+      trained.merge(evaluated.tensors);
+      evaluated.tensors = std::move(trained);
+    }
   }
   engine::load_model(composition, evaluated.tensors, evaluated.file.string());
   engine::TrainStep& step = engine.step();
@@ -340,7 +345,7 @@ double run_single_step(const config::Config& wanted, const SingleStepOptions& op
   }
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();
-  if (!weights.empty()) load_starting_weights(composition, setup.model, weights);
+  if (!weights.empty()) load_starting_weights(composition, setup.model, weights, config.model.lora_weights);
   const auto batch =
       options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model, *setup.task);
 
