@@ -291,6 +291,16 @@ std::int64_t Composition::parameter_count() const {
   return count;
 }
 
+std::int64_t Composition::trained_count() const {
+  std::int64_t count = 0;
+  for (int s = 0; s < plan.stages(); ++s) {
+    for (const auto& entry : executor->stage(ReplicaId{0}, StageId{s}).parameters().entries()) {
+      if (entry.is_trained && entry.tied_to.empty()) count += entry.numel;
+    }
+  }
+  return count;
+}
+
 std::uint64_t Composition::gradient_bytes() const {
   std::uint64_t bytes = 0;
   for (int s = 0; s < plan.stages(); ++s)
