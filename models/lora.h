@@ -18,7 +18,7 @@ using LayerList = std::vector<std::unique_ptr<nn::Layer>>;
 
 inline constexpr const char* kAllLinear = "all-linear";  // in lora_targets: every linear layer outside of the head
 
-// Of the keys lora_*. ConfigError for a layer that does not exist and for a rank that is too large.
+// Resolves the keys lora_*. ConfigError for a layer that does not exist and for a rank that is too large.
 [[nodiscard]] std::shared_ptr<const nn::LoraOptions> lora_options(const ModelOptions& options);
 
 void freeze_below_adapters(const ModelOptions& options, const LayerList& layers);

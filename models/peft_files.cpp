@@ -60,7 +60,7 @@ void check_number(const json& config, const char* field, const char* key, double
 }
 
 // Kinds of adapters that compute otherwise. A field that is missing, null, false or empty is not in use.
-void refuse_other_kinds(const json& config, const std::string& source) {
+void refuse_other_adapters(const json& config, const std::string& source) {
   const auto refuse = [&](const std::string& field, const json& value) {
     throw CheckpointError(source, ": adapter_config.json has ", field, " = ", value.dump(),
                           ", which is not supported; take an adapter of plain LoRA");
@@ -112,7 +112,7 @@ NamedTensors from_peft(const ModelOptions& options, const NamedTensors& file, co
                           " has no adapter_config.json, or it holds no JSON object; name a folder that peft or "
                           "Sluice has saved");
   }
-  refuse_other_kinds(config, source);
+  refuse_other_adapters(config, source);
   check_number(config, "r", "lora_rank", options.lora_rank, source);
   check_number(config, "lora_alpha", "lora_alpha", options.lora_alpha, source);
   NamedTensors tensors;

@@ -15,7 +15,8 @@ bool may_change(const std::string& key) { return selects_data(key) || !is_learne
 
 void warn_of_changes(std::vector<Difference> differences, const std::string& source) {
   std::erase_if(differences, [](const Difference& difference) {
-    return difference.key == "model.weights" || difference.key == "model.lora_weights" || difference.key.starts_with("data.");
+    return difference.key == "model.weights" || difference.key == "model.lora_weights" ||
+           difference.key.starts_with("data.");
   });
   if (!differences.empty())
     log_warning(source, " was written with other settings; from here on ", in_words(differences));
