@@ -189,6 +189,9 @@ std::string in_words(const StartingWeights& weights) {
   return text;
 }
 
+namespace {
+
+// Adapters and trained head, under our names.
 storage::TensorMap read_adapters(const models::ModelOptions& model, const std::filesystem::path& folder) {
   const std::filesystem::path path = storage::resolve_weights(folder), file = path / "adapter_model.safetensors";
   if (std::error_code ignored; !std::filesystem::exists(file, ignored)) {
@@ -199,6 +202,22 @@ storage::TensorMap read_adapters(const models::ModelOptions& model, const std::f
   storage::TensorMap tensors = models::from_peft(model, storage::read_safetensors(file).tensors, config, path.string());
   engine::refuse_not_finite(tensors, file.string());
   return tensors;
+}
+
+}  // namespace
+
+storage::TensorMap with_adapters(const models::ModelOptions& model, storage::TensorMap weights,
+                                 const std::filesystem::path& adapters, const std::string& source) {
+  if (!adapters.empty()) {
+    storage::TensorMap trained = read_adapters(model, adapters);
+    trained.merge(weights);
+    return trained;
+  }
+  if (model.lora_rank > 0 && !has_adapters(weights)) {
+    throw CheckpointError(source,
+                          " has no adapters; set model.lora_weights, or model.lora_rank = 0 for the weights alone");
+  }
+  return weights;
 }
 
 void load_starting_weights(engine::Composition& composition, const models::ModelOptions& model,
@@ -221,16 +240,13 @@ void load_starting_weights(engine::Composition& composition, const models::Model
     const storage::TensorMap own = engine::model_tensors(composition);
     for (const std::string& name : *fresh) tensors[name] = own.at(name).clone();
   }
-  std::string of_adapters;
   if (!adapters.empty()) {
-    storage::TensorMap trained = read_adapters(model, adapters);
+    tensors = with_adapters(model, std::move(tensors), adapters, file.string());
     weights.fresh_adapters.clear();
-    of_adapters = concat("; ", counted(std::ssize(trained), "tensor"), " from ", adapters.string());
-    trained.merge(tensors);
-    tensors = std::move(trained);
   }
   engine::load_model(composition, tensors, file.string());
-  log_info("weights of ", file.string(), ": ", in_words(weights), of_adapters);
+  log_info("weights of ", file.string(), ": ", in_words(weights),
+           adapters.empty() ? std::string() : concat("; adapters and head from ", adapters.string()));
 }
 
 }  // namespace sluice::train

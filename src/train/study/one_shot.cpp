@@ -268,11 +268,8 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   if (evaluated.checkpoint.empty()) {
     evaluated.tensors =
         models::to_our_names(setup.model, std::move(evaluated.tensors), evaluated.file.string()).tensors;
-    if (const auto& adapters = setup.config.model.lora_weights; !adapters.empty()) {
-      storage::TensorMap trained = read_adapters(setup.model, adapters);
-      trained.merge(evaluated.tensors);
-      evaluated.tensors = std::move(trained);
-    }
+    evaluated.tensors = with_adapters(setup.model, std::move(evaluated.tensors), setup.config.model.lora_weights,
+                                      evaluated.file.string());
   }
   engine::load_model(composition, evaluated.tensors, evaluated.file.string());
   engine::TrainStep& step = engine.step();
