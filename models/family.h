@@ -34,8 +34,11 @@ struct Family {
 };
 
 [[nodiscard]] inline nn::LayerOptions layer_options(const ModelOptions& options) {
-  return {
-      .seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights, .in_bf16 = options.in_bf16};
+  return {.seed = options.seed,
+          .dtype = options.dtype,
+          .draw_weights = options.draw_weights,
+          .in_bf16 = options.in_bf16,
+          .lora = options.lora};
 }
 
 [[nodiscard]] const std::vector<Family>& families();

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "models/family.h"
+#include "models/lora.h"
 
 namespace sluice::models {
 namespace {
@@ -238,7 +239,9 @@ Model make_model(const ModelOptions& options) {
     if (!family.text) complete.vocabulary = sizes.vocabulary, complete.context = sizes.context;
     describe_text(options, sizes, model);
   }
+  if (complete.lora_rank > 0) complete.lora = lora_options(options);
   model.layers = with_marked_classifier(family.make(complete));
+  if (complete.lora) freeze_below_adapters(options, model.layers);
   return model;
 }
 

@@ -18,6 +18,10 @@
 #include "nn/gelu.h"
 #include "nn/layer.h"
 
+namespace sluice::nn {
+struct LoraOptions;
+}
+
 namespace sluice::models {
 
 // Constants of a public model's arithmetic that its tensors do not show.
@@ -39,7 +43,8 @@ struct ModelOptions : ModelSpec {
   bool in_bf16 = false;      // products use bfloat16 (nn/bfloat16.h); dtype is float32
   bool draw_weights = true;  // false: parameters have no values (make_without_values())
   std::optional<ModelConstants> constants;
-  TextConfigPtr text;  // the content of `config`, which is read if this is null
+  TextConfigPtr text;                           // the content of `config`, which is read if this is null
+  std::shared_ptr<const nn::LoraOptions> lora;  // set by make_model() from the keys lora_*
 };
 
 // What a text model ends with: logits [N, T, vocabulary] of the next (kLm) or masked (kMlm) token, [N, classes] of the
@@ -65,6 +70,7 @@ struct Model {
   std::int64_t classes = 0;         // last size of the logits
 };
 
+// With lora_rank above 0, only adapters and trained_head() (lora.h) require a gradient.
 [[nodiscard]] Model make_model(const ModelOptions& options);
 
 // For names, shapes and counts: fast, because the parameters have no values.

@@ -13,6 +13,7 @@ void add_serve(CLI::App& app);
 void add_make_keys(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_step(CLI::App& app);
+void add_merge(CLI::App& app);
 void add_profile(CLI::App& app);
 void add_tune(CLI::App& app);
 void add_config(CLI::App& app);

@@ -49,7 +49,8 @@ struct DeviceConfig {
 };
 
 struct ModelConfig : ModelSpec {
-  std::string weights;  // a safetensors file; empty = fresh weights
+  std::string weights;       // a safetensors file; empty = fresh weights
+  std::string lora_weights;  // a folder; empty = fresh adapters
 
   bool operator==(const ModelConfig&) const = default;
 };

@@ -28,6 +28,10 @@ class PsRules {
     check_compression();
     require(config_.freeze.policy == "none" && config_.pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
             "workers of a parameter server cannot change their plan; remove freeze.policy and pipeline.changes");
+    require(config_.model.lora_rank == 0, {"model.lora_rank", "replicas.sync"},
+            concat("model.lora_rank=", config_.model.lora_rank,
+                   " freezes weights, but a parameter server gives its workers only those that are trained; set it to "
+                   "0, or choose replicas.sync=\"allreduce\""));
     require(ps.policy != "amb" || ps.time_limit_s > 0, {"ps.policy", "ps.time_limit_s"},
             "ps.policy=\"amb\" needs ps.time_limit_s above 0");
     require(ps.partitions == 0 || config_.pipeline.chunks.value_or(1) == 1 || config_.pipeline.chunks == ps.partitions,

@@ -62,12 +62,31 @@ void add_unread_keys_of_updates(const TrainConfig& train, std::vector<UnreadKey>
   }
 }
 
+void add_unread_keys_of_adapters(const ModelConfig& model, std::vector<UnreadKey>& unread) {
+  const ModelConfig defaults;
+  const std::pair<std::string_view, bool> keys[] = {{"model.lora_alpha", model.lora_alpha != defaults.lora_alpha},
+                                                    {"model.lora_targets", !model.lora_targets.empty()},
+                                                    {"model.lora_dropout", model.lora_dropout != 0},
+                                                    {"model.lora_weights", !model.lora_weights.empty()}};
+  for (const auto& [name, is_set] : keys) {
+    if (!is_set || model.lora_rank > 0) continue;
+    unread.push_back({name, "model.lora_rank",
+                      concat(name,
+                             " is set, but model.lora_rank=0 makes no adapters; set model.lora_rank, for example "
+                             "to 8, or remove ",
+                             name)});
+  }
+}
+
 class Rules {
  public:
   Rules(const Config& config, const Sources& sources) : config_(config), sources_(sources) {}
 
   void check() const {
     check_length();
+    require(config_.model.lora_weights.empty() || !config_.model.weights.empty(),
+            {"model.lora_weights", "model.weights"},
+            "model.lora_weights is set, but model.weights is empty; set it to the weights below the adapters");
     check_parameter_server(config_, sources_);
     check_batches();
     check_micro_batch();
@@ -327,6 +346,7 @@ std::vector<UnreadKey> unread_keys(const Config& config) {
     unread.push_back({"data.shuffle_window", "data.order",
                       concat("data.shuffle_window=", data.shuffle_window, " is for data.order=\"shards\"; remove it")});
   }
+  add_unread_keys_of_adapters(config.model, unread);
   add_unread_keys_of_updates(config.train, unread);
   add_unread_keys_of_rates(config.train, unread);
   return unread;

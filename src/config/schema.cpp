@@ -369,9 +369,9 @@ Keys other_keys() {
 }  // namespace
 
 std::span<const Key> schema() {
-  static const Keys kKeys =
-      internal::joined({device_keys, model_keys, data_keys, augmentation_keys, epoch_keys, internal::text_keys,
-                        internal::train_keys, pipeline_keys, internal::ps_keys, freeze_keys, other_keys});
+  static const Keys kKeys = internal::joined({device_keys, model_keys, internal::lora_keys, data_keys,
+                                              augmentation_keys, epoch_keys, internal::text_keys, internal::train_keys,
+                                              pipeline_keys, internal::ps_keys, freeze_keys, other_keys});
   return kKeys;
 }
 

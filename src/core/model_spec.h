@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace sluice {
 
@@ -19,6 +20,10 @@ struct ModelSpec {
   int context = 0;              // longest sequence in positions, for token models; 0 = from the size
   double dropout = 0;           // below 0, for text models: the values in `config`
   double stochastic_depth = 0;  // for convnext: drop probability of the last block; earlier blocks have less
+  int lora_rank = 0;            // of adapters (nn/lora.h), which are trained instead of the weights; 0 = none
+  double lora_alpha = 8;
+  double lora_dropout = 0;
+  std::vector<std::string> lora_targets;  // linear layers by the last parts of their names; empty = as peft does
 
   bool operator==(const ModelSpec&) const = default;
 };
@@ -39,6 +44,10 @@ void for_each_key(const Visit& visit, Specs&... specs) {
   visit("context", specs.context...);
   visit("dropout", specs.dropout...);
   visit("stochastic_depth", specs.stochastic_depth...);
+  visit("lora_rank", specs.lora_rank...);
+  visit("lora_alpha", specs.lora_alpha...);
+  visit("lora_dropout", specs.lora_dropout...);
+  visit("lora_targets", specs.lora_targets...);
 }
 
 }  // namespace sluice

@@ -27,14 +27,6 @@ std::vector<std::vector<device::Device>> by_replica(const std::vector<device::De
   return grid;
 }
 
-void check_trained_whole(nn::Layer& layer) {
-  const auto parameters = layer.parameters();
-  const auto is_trained = [](const nn::Parameter* parameter) { return parameter->value.requires_grad(); };
-  const auto trained = std::ranges::count_if(parameters, is_trained);
-  check(trained == 0 || trained == static_cast<std::ptrdiff_t>(parameters.size()),
-        concat("layer ", layer.name(), " with all of its parameters frozen or none"));
-}
-
 // The last layer must be trained, and no trained layer may need a parameter that a frozen one owns.
 void check_frozen(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers) {
   const int count = static_cast<int>(layers.size());
@@ -120,6 +112,7 @@ std::map<std::string, at::Tensor> frozen_states(const pipeline::PrefixGrid& pref
   std::map<std::string, at::Tensor> states;
   if (prefixes.empty()) return states;
   for (const auto& entry : prefixes.front()->parameters().entries()) {
+    if (!prefixes.front()->is_trained_when_thawed(entry.name)) continue;
     for (const auto& [name, flat] : optimizers.front()->states()) {
       states[concat(name, "/", entry.name)] =
           at::empty_strided(entry.sizes, entry.strides, flat.options().device(at::kCPU)).zero_();
@@ -223,7 +216,6 @@ void check_fits(const Plan& plan, const ComposeOptions& options, const std::vect
   const int count = static_cast<int>(layers.size());
   check_frozen(plan, options, layers);
   pipeline::check_partition(plan.partition, count - plan.frozen_layers, options.model_name);
-  for (nn::Layer* layer : layers) check_trained_whole(*layer);
   const int optimizer_states = optim::count_states(options.optimizer);
   std::vector<pipeline::LayerState> states;
   for (int i = 0; i < count; ++i) {
@@ -262,7 +254,8 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   composition.optimizers = make_optimizers(options, grid.front(), devices.front(), owners);
   composition.frozen_optimizer = frozen_states(prefixes, composition.optimizers);
   if (!prefixes.empty()) {
-    for (const auto& entry : prefixes.front()->parameters().entries()) composition.frozen_updates[entry.name] = 0;
+    for (const auto& entry : prefixes.front()->parameters().entries())
+      if (prefixes.front()->is_trained_when_thawed(entry.name)) composition.frozen_updates[entry.name] = 0;
   }
   composition.executor =
       std::make_unique<pipeline::Executor>(std::move(grid), devices, owners,
@@ -295,6 +288,16 @@ std::int64_t Composition::parameter_count() const {
   };
   if (plan.frozen_layers > 0) add(executor->prefixes().front()->parameters());
   for (int s = 0; s < plan.stages(); ++s) add(executor->stage(ReplicaId{0}, StageId{s}).parameters());
+  return count;
+}
+
+std::int64_t Composition::trained_count() const {
+  std::int64_t count = 0;
+  for (int s = 0; s < plan.stages(); ++s) {
+    for (const auto& entry : executor->stage(ReplicaId{0}, StageId{s}).parameters().entries()) {
+      if (entry.is_trained && entry.tied_to.empty()) count += entry.numel;
+    }
+  }
   return count;
 }
 

@@ -66,6 +66,7 @@ struct Composition {
   void follow_frozen();
   [[nodiscard]] int processes() const { return sync->processes(); }
   [[nodiscard]] std::int64_t parameter_count() const;  // counts a tied parameter once
+  [[nodiscard]] std::int64_t trained_count() const;    // of them, without frozen parameters
   [[nodiscard]] std::uint64_t gradient_bytes() const;  // of one replica
 };
 

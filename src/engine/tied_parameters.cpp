@@ -80,6 +80,7 @@ void add_tied_gradients(pipeline::Executor& executor, const std::vector<TiedPara
 void copy_tied_values(pipeline::Executor& executor, const std::vector<TiedParameter>& tied) {
   std::vector<Move> moves;
   for (const TiedParameter& t : tied) {
+    if (!t.owner.is_trained) continue;
     moves.push_back({t.copy_stage, part_of(executor, &FlatParameters::values, t.copy_stage, t.copy),
                      part_of(executor, &FlatParameters::values, t.owner_stage, t.owner)});
   }

@@ -320,22 +320,25 @@ void TrainStep::take_weights() {
 void TrainStep::spread_weights() {
   const auto& executor = *composition_.executor;
   copy_tied_values(*composition_.executor, composition_.tied);
-  std::vector<std::vector<at::Tensor>> values(executor.stages());  // [stage][replica]
+  std::vector<std::vector<at::Tensor>> values(executor.stages());  // [stage][replica]; those that are trained
+  const auto are_same = [](const at::Tensor& a, const at::Tensor& b) { return a.data_ptr() == b.data_ptr(); };
   bool has_copies = false;
   for (int s = 0; s < executor.stages(); ++s) {
-    for (int r = 0; r < executor.replicas(); ++r)
-      values[s].push_back(executor.stage(ReplicaId{r}, StageId{s}).parameters().values());
-    has_copies |= !std::ranges::all_of(values[s], [&](const at::Tensor& own) { return own.is_same(values[s][0]); });
+    for (int r = 0; r < executor.replicas(); ++r) {
+      const pipeline::FlatParameters& parameters = executor.stage(ReplicaId{r}, StageId{s}).parameters();
+      values[s].push_back(parameters.values().narrow(0, 0, parameters.gradients().numel()));
+    }
+    has_copies |= !std::ranges::all_of(values[s], [&](const at::Tensor& own) { return are_same(own, values[s][0]); });
   }
   if (!has_copies) return;
   for (const auto& round : ddp::spread_in_pairs(executor.replicas())) {
     composition_.executor->for_each_stage(
-        Phase::kReceive, [values, round](ReplicaId replica, StageId id, pipeline::Stage&) {
+        Phase::kReceive, [values, round, are_same](ReplicaId replica, StageId id, pipeline::Stage&) {
           const auto found = std::ranges::find(round, index(replica), &ddp::Handover::to);
           if (found == round.end()) return;
           const at::NoGradGuard no_grad;
           const at::Tensor &source = values[index(id)][found->from], &own = values[index(id)][found->to];
-          if (!own.is_same(source)) own.copy_(source);
+          if (!are_same(own, source)) own.copy_(source);
         });
   }
 }

@@ -55,6 +55,14 @@ class TakeGradient final : public torch::autograd::Node {
   at::Tensor& gradient_;
 };
 
+// Layers up to the first trained one need no gradient of their input.
+std::size_t first_trained(const std::vector<std::unique_ptr<nn::Layer>>& layers) {
+  const auto is_trained = [](const auto& layer) {
+    return std::ranges::any_of(layer->parameters(), [](const auto* p) { return p->value.requires_grad(); });
+  };
+  return static_cast<std::size_t>(std::ranges::find_if(layers, is_trained) - layers.begin());
+}
+
 bool carries_gradient(const at::Tensor& tensor) { return tensor.defined() && tensor.is_floating_point(); }
 
 // A second backward would accumulate, which takes one more kernel.
@@ -92,6 +100,7 @@ LayerBench::LayerBench(const Workload& workload)
       stream_(device::Stream::make(workload.device)),
       guard_(stream_),
       model_(models::make_model(workload.model)),
+      first_trained_(first_trained(model_.layers)),
       parameters_(model_.layers, ParamId{0}, device::torch_device(workload.device), nullptr),
       transformed_(model_.layers.size()) {
   context_.training = true;
@@ -158,7 +167,7 @@ void LayerBench::forward(std::int64_t samples, bool defers_weights, const Around
     run.input_gradients.resize(border.size());
     for (std::size_t j = 0; j < border.size(); ++j) {
       at::Tensor& input = run.inputs.emplace_back(border[j].defined() ? border[j].detach() : at::Tensor());
-      if (i == 0 || !carries_gradient(input)) continue;
+      if (i <= first_trained_ || !carries_gradient(input)) continue;
       if (how == Backward::kInGraph) {
         TakeGradient::before(input, run.input_gradients[j]);
       } else {

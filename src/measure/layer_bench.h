@@ -71,6 +71,7 @@ class LayerBench {
   device::Stream stream_;
   device::StreamGuard guard_;
   models::Model model_;
+  std::size_t first_trained_;
   pipeline::FlatParameters parameters_;
   std::unique_ptr<nn::ReplicaSum> replicas_;
   nn::ForwardContext context_;

@@ -46,6 +46,13 @@ struct Buffer {
   at::Tensor value;
 };
 
+// A linear layer that an adapter may be added to (lora.h).
+struct LinearInfo {
+  std::string name;
+  std::int64_t in = 0, out = 0;
+  bool is_transposed = false;  // its weight is [in, out]
+};
+
 enum class BatchNormMode {
   kMicro,     // running statistics take in every micro-batch, as in GPipe
   kDeferred,  // running statistics take in the whole mini-batch of all replicas at once, by BatchNorm2d::take_in()
@@ -104,6 +111,7 @@ class Layer {
   // In a fixed order. The pointers are valid as long as the layer lives.
   [[nodiscard]] virtual std::vector<Parameter*> parameters() { return {}; }
   [[nodiscard]] virtual std::vector<Buffer*> buffers() { return {}; }
+  [[nodiscard]] virtual std::vector<LinearInfo> linears() const { return {}; }
 
   // In the order in which forward() runs them. The pointers are valid as long as the layer lives.
   [[nodiscard]] virtual std::vector<BatchNorm2d*> batch_norms() { return {}; }

@@ -1,9 +1,12 @@
 #include "nn/linear.h"
 
+#include <array>
+
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/check.h"
 #include "nn/bfloat16.h"
+#include "nn/dropout.h"
 #include "nn/flops.h"
 #include "nn/gemm.h"
 #include "nn/weight_queue.h"
@@ -25,6 +28,12 @@ at::Tensor join_rows(at::TensorList parts) {
 }
 
 at::Tensor flatten_rows(const at::Tensor& x) { return x.dim() == 2 ? x : x.reshape({-1, x.size(-1)}); }
+
+std::vector<std::int64_t> with_last_size(const at::Tensor& x, std::int64_t last) {
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes.back() = last;
+  return sizes;
+}
 
 variable_list split_rows(const at::Tensor& joined, const variable_list& like) {
   if (like.size() == 1) return {joined.view(like[0].sizes())};
@@ -73,7 +82,8 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
                             WeightGradQueue* queue, TransformedWeights* transformed, WeightLayout layout) {
     const at::Tensor rows = flatten_rows(x);
     const at::Tensor weight = joined_weight(rows, weights, layout, transformed);
-    variable_list saved{rows, is_bf16(rows) ? at::Tensor() : weight};  // a rounded weight is made again in backward
+    // Only the weight's gradient needs x. A rounded weight is made again in backward.
+    variable_list saved{weights[0].requires_grad() ? rows : at::Tensor(), is_bf16(rows) ? at::Tensor() : weight};
     saved.insert(saved.end(), weights.begin(), weights.end());
     saved.insert(saved.end(), biases.begin(), biases.end());
     ctx->save_for_backward(std::move(saved));
@@ -83,10 +93,7 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     ctx->saved_data["layout"] = static_cast<std::int64_t>(layout);
     const auto bias = biases.empty() ? std::nullopt : std::optional<at::Tensor>(join_rows(biases).to(x.scalar_type()));
     at::Tensor y = linear_forward(rows, weight, bias);
-    if (x.dim() == 2) return y;
-    std::vector<std::int64_t> sizes = x.sizes().vec();
-    sizes.back() = y.size(1);
-    return y.view(sizes);
+    return x.dim() == 2 ? y : y.view(with_last_size(x, y.size(1)));
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -101,11 +108,9 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
 
     variable_list result(1 + weights.size() + biases.size() + 3);  // x, weights, biases, queue, transformed, layout
     if (ctx->needs_input_grad(0)) {
-      std::vector<std::int64_t> sizes = grads[0].sizes().vec();
-      sizes.back() = x.size(1);
       auto* transformed = reinterpret_cast<TransformedWeights*>(ctx->saved_data["transformed"].toInt());
-      const at::Tensor weight = saved[1].defined() ? saved[1] : joined_weight(x, weights, layout, transformed);
-      result[0] = linear_input_gradient(grad, weight).view(sizes);
+      const at::Tensor weight = saved[1].defined() ? saved[1] : joined_weight(grad, weights, layout, transformed);
+      result[0] = linear_input_gradient(grad, weight).view(with_last_size(grads[0], weight.size(1)));
     }
     if (!ctx->needs_input_grad(1)) return result;
     if (queue != nullptr) {
@@ -148,25 +153,51 @@ Linear::Linear(Registry& registry, const std::string& name, std::int64_t in, std
     : layout_(layout),
       activations_(registry.activations()),
       weight_(&registry.add_parameter(name + ".weight", weight_sizes(in, out, layout), init.weight)),
-      bias_(init.bias ? &registry.add_parameter(name + ".bias", {out}, *init.bias, ParameterRole::kBias) : nullptr) {}
+      bias_(init.bias ? &registry.add_parameter(name + ".bias", {out}, *init.bias, ParameterRole::kBias) : nullptr) {
+  const LinearInfo info{name, in, out, layout == WeightLayout::kInOut};
+  lora_ = Lora::make(registry, info);
+  registry.add_linear(info);
+}
 
 at::Tensor Linear::operator()(const at::Tensor& x, const ForwardContext& context) const {
-  if (!has_bias()) return without_bias(x, context);
-  return linear(x.to(activations_), {weight_->value}, {bias_->value}, context, layout_);
+  return product(x.to(activations_), std::array{this}, has_bias(), context);
 }
 
 at::Tensor Linear::without_bias(const at::Tensor& x, const ForwardContext& context) const {
-  return linear(x.to(activations_), {weight_->value}, {}, context, layout_);
+  return product(x.to(activations_), std::array{this}, /*with_biases=*/false, context);
+}
+
+at::Tensor Linear::product(const at::Tensor& x, std::span<const Linear* const> layers, bool with_biases,
+                           const ForwardContext& context) {
+  std::vector<at::Tensor> weights, biases;
+  std::vector<LoraPart> adapters;
+  const Linear* adapted = nullptr;
+  std::int64_t begin = 0;
+  for (const Linear* layer : layers) {
+    weights.push_back(layer->weight());
+    if (with_biases) biases.push_back(layer->bias());
+    if (layer->lora_) {
+      adapters.push_back({layer->lora_->a->value, layer->lora_->b->value, begin});
+      if (adapted == nullptr) adapted = layer;
+    }
+    begin += layer->weight().size(layer->layout_ == WeightLayout::kOutIn ? 0 : 1);
+  }
+  const WeightLayout layout = layers.front()->layout_;
+  if (adapted == nullptr) return linear(x, weights, biases, context, layout);
+  const Lora& lora = *adapted->lora_;
+  const at::Tensor rows = flatten_rows(x);
+  const at::Tensor kept = lora.dropout > 0 ? flatten_rows(dropout(x, lora.dropout, lora.a->name, context)) : rows;
+  const at::Tensor y = linear(rows, weights, biases, context, layout);
+  return add_adapters(y, kept, adapters, lora.scale, context).view(with_last_size(x, y.size(1)));
 }
 
 at::Tensor linear_packed(const at::Tensor& x, std::span<const Linear* const> layers, const ForwardContext& context) {
-  std::vector<at::Tensor> weights, biases;
+  const bool have_biases = layers.front()->has_bias();
   for (const Linear* layer : layers) {
-    weights.push_back(layer->weight());
-    if (layer->has_bias()) biases.push_back(layer->bias());
+    check(layer->has_bias() == have_biases, "layers that all have a bias, or none");
+    check(layer->layout() == WeightLayout::kOutIn, "weights in the layout [out, in]");
   }
-  check(biases.empty() || biases.size() == weights.size(), "layers that all have a bias, or none");
-  return linear(x, weights, biases, context);
+  return Linear::product(x, layers, have_biases, context);
 }
 
 }  // namespace sluice::nn

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "nn/lora.h"
 #include "nn/registry.h"
 
 namespace sluice::nn {
@@ -28,6 +29,7 @@ struct LinearInit {
   static LinearInit without_bias(double deviation) { return {Init::normal(deviation), std::nullopt}; }
 };
 
+// Adds an adapter (lora.h) to its product if the registry's options name it.
 class Linear {
  public:
   Linear(Registry& registry, const std::string& name, std::int64_t in, std::int64_t out, const LinearInit& init,
@@ -38,12 +40,18 @@ class Linear {
   [[nodiscard]] const at::Tensor& weight() const { return weight_->value; }
   [[nodiscard]] bool has_bias() const { return bias_ != nullptr; }
   [[nodiscard]] const at::Tensor& bias() const { return bias_->value; }  // Requires: has_bias().
+  [[nodiscard]] WeightLayout layout() const { return layout_; }
+
+  // One product for several layers over x, in the type of x. A layer with the layout [in, out] must be the only one.
+  [[nodiscard]] static at::Tensor product(const at::Tensor& x, std::span<const Linear* const> layers, bool with_biases,
+                                          const ForwardContext& context);
 
  private:
   WeightLayout layout_;
   at::ScalarType activations_;
   Parameter* weight_;
   Parameter* bias_;  // null: no bias
+  std::optional<Lora> lora_;
 };
 
 // One product for several kOutIn layers over x, in the type of x. All have a bias, or none. Returns their outputs side

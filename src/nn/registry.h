@@ -14,11 +14,14 @@
 
 namespace sluice::nn {
 
+struct LoraOptions;
+
 struct LayerOptions {
   std::uint64_t seed = 0;
   at::ScalarType dtype = at::kFloat;
-  bool draw_weights = true;  // false: the layer can only be counted and described
-  bool in_bf16 = false;      // products and their inputs and outputs in bfloat16 (bfloat16.h)
+  bool draw_weights = true;                           // false: the layer can only be counted and described
+  bool in_bf16 = false;                               // products and their inputs and outputs in bfloat16 (bfloat16.h)
+  std::shared_ptr<const LoraOptions> lora = nullptr;  // null: no adapters
 };
 
 class Registry {
@@ -34,10 +37,13 @@ class Registry {
   Parameter& add_tied_parameter(const std::string& name, const std::string& tied_to, at::IntArrayRef sizes,
                                 const Init& init);
   Buffer& add_buffer(const std::string& name, at::Tensor value);
+  void add_linear(LinearInfo linear) { linears_.push_back(std::move(linear)); }
   [[nodiscard]] at::ScalarType dtype() const { return options_.dtype; }
   [[nodiscard]] at::ScalarType activations() const { return options_.in_bf16 ? at::kBFloat16 : options_.dtype; }
   [[nodiscard]] std::vector<Parameter*> parameters() const;
   [[nodiscard]] std::vector<Buffer*> buffers() const;
+  [[nodiscard]] const std::vector<LinearInfo>& linears() const { return linears_; }
+  [[nodiscard]] const LoraOptions* lora() const { return options_.lora.get(); }
 
  private:
   [[nodiscard]] at::Tensor make_value(const std::string& key, at::IntArrayRef sizes, const Init& init,
@@ -46,6 +52,7 @@ class Registry {
   LayerOptions options_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<LinearInfo> linears_;
 };
 
 class RegisteredLayer : public Layer {
@@ -54,6 +61,7 @@ class RegisteredLayer : public Layer {
 
   [[nodiscard]] std::vector<Parameter*> parameters() override { return registry_.parameters(); }
   [[nodiscard]] std::vector<Buffer*> buffers() override { return registry_.buffers(); }
+  [[nodiscard]] std::vector<LinearInfo> linears() const override { return registry_.linears(); }
 
  protected:
   Registry registry_;

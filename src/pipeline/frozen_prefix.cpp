@@ -12,6 +12,15 @@
 namespace sluice::pipeline {
 namespace {
 
+std::set<std::string> trained_in(const LayerList& layers) {
+  std::set<std::string> names;
+  for (const auto& layer : layers) {
+    for (const nn::Parameter* parameter : layer->parameters())
+      if (parameter->value.requires_grad()) names.insert(parameter->name);
+  }
+  return names;
+}
+
 LayerList frozen(LayerList layers) {
   for (const auto& layer : layers) {
     for (nn::Parameter* parameter : layer->parameters()) parameter->value.requires_grad_(false);
@@ -22,7 +31,8 @@ LayerList frozen(LayerList layers) {
 }  // namespace
 
 FrozenPrefix::FrozenPrefix(LayerList layers, c10::Device device, nn::Numerics numerics)
-    : layers_(frozen(std::move(layers))),
+    : trained_(trained_in(layers)),
+      layers_(frozen(std::move(layers))),
       numerics_(numerics),
       parameters_(std::make_unique<FlatParameters>(layers_, ParamId{0}, device, nullptr)) {}
 

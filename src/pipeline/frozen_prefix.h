@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -33,8 +35,11 @@ class FrozenPrefix {
 
   [[nodiscard]] const FlatParameters& parameters() const { return *parameters_; }
   [[nodiscard]] const LayerList& layers() const { return layers_; }
+  // False for parameters that the model never trains, such as weights below adapters.
+  [[nodiscard]] bool is_trained_when_thawed(const std::string& parameter) const { return trained_.contains(parameter); }
 
  private:
+  std::set<std::string> trained_;  // names of parameters that required a gradient
   LayerList layers_;
   nn::Numerics numerics_;
   std::unique_ptr<FlatParameters> parameters_;

@@ -15,14 +15,6 @@ inline std::string name_of_model_key(const std::string& key) {
   return key == "size" ? "model_size" : key;
 }
 
-// Only text models have them, and earlier files do not.
-template <typename Io>
-void text_field(Io& io, const char* name, std::string& member) {
-  std::optional<std::string> text = member.empty() ? std::nullopt : std::optional(member);
-  io.if_there(name, text);
-  member = text.value_or("");
-}
-
 template <typename Io>
 void fields(Io& io, Fingerprint& value) {
   io("cpu", value.cpu);
@@ -39,14 +31,20 @@ void fields(Io& io, Fingerprint& value) {
   io.if_there("tf32", value.tf32);
   io("optimizer", value.optimizer);
   io("batch_norm", value.batch_norm);
-  const auto is_of_text = [](const std::string& key) { return key == "config" || key == "task"; };
+  // Keys that earlier files lack are left out if they have their default.
+  const auto is_of_later_version = [](const std::string& key) {
+    return key.starts_with("lora_") || key == "config" || key == "task";
+  };
+  ModelSpec usual;
   for_each_key(
-      [&](const std::string& key, auto& member) {
-        if (!is_of_text(key)) io(name_of_model_key(key).c_str(), member);
+      [&]<typename Member>(const std::string& key, Member& member, const Member& of_usual) {
+        if (!is_of_later_version(key)) return io(name_of_model_key(key).c_str(), member);
+        std::optional<Member> own;
+        if (member != of_usual) own = member;
+        io.if_there(key.c_str(), own);
+        member = own.value_or(of_usual);
       },
-      value.model);
-  text_field(io, "task", value.model.task);
-  text_field(io, "config", value.model.config);
+      value.model, usual);
   io("label_smoothing", value.label_smoothing);
   io("deterministic", value.deterministic);
 }

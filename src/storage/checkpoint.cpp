@@ -24,6 +24,7 @@ constexpr std::string_view kStateFile = "state.json";
 constexpr std::string_view kModelFile = "model.safetensors";
 constexpr std::string_view kOptimizerFile = "optimizer.safetensors";
 constexpr std::string_view kAverageFile = "ema.safetensors";
+constexpr std::string_view kAdapterFile = "adapter_model.safetensors";
 constexpr std::string_view kStepPrefix = "step-";
 
 // Layout of state.json: kHashBegin, 32 hexadecimal digits, kHashEnd, and the rest, which the hash covers.
@@ -163,6 +164,7 @@ void write_checkpoint(const fs::path& dir, std::int64_t step, const CheckpointCo
   if (!contents.average.empty())
     document["files"][std::string(kAverageFile)] =
         write_tensors(dir / kAverageFile, step, contents.average, contents.metadata);
+  if (!contents.adapter.empty()) write_tensors(dir / kAdapterFile, step, contents.adapter);
   for (const auto& [name, text] : contents.beside) write_text_atomically(dir / name, text);
   write_text_atomically(dir / kStateFile, encode_state(document));
 }
@@ -213,7 +215,7 @@ std::string checkpoint_name(std::int64_t step) { return concat(kStepPrefix, step
 std::uint64_t checkpoint_bytes(const CheckpointContents& contents) {
   constexpr std::uint64_t kHeaderBytes = 160;  // typical entry: name, dtype, shape, offsets
   std::uint64_t bytes = contents.state.dump().size();
-  for (const TensorMap* tensors : {&contents.model, &contents.optimizer, &contents.average})
+  for (const TensorMap* tensors : {&contents.model, &contents.optimizer, &contents.average, &contents.adapter})
     bytes += tensor_bytes(*tensors) + kHeaderBytes * tensors->size();
   return bytes;
 }

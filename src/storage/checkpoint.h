@@ -27,6 +27,7 @@ struct CheckpointContents {
   std::map<std::string, std::string> metadata = {};
   // Files for other programs, by name. They are written beside the weights; load_checkpoint() does not return them.
   std::map<std::string, std::string> beside = {};
+  TensorMap adapter = {};  // for peft, in adapter_model.safetensors; not returned either; empty: no such file
 };
 
 void write_checkpoint(const std::filesystem::path& dir, std::int64_t step, const CheckpointContents& contents);

@@ -77,12 +77,6 @@ TensorMap read_shards(const fs::path& index) {
   return all;
 }
 
-nlohmann::json object_in(const fs::path& file) {
-  if (!is_there(file)) return {};
-  auto json = nlohmann::json::parse(read_text(file), nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json : nlohmann::json();
-}
-
 }  // namespace
 
 fs::path resolve_weights(const fs::path& path) {
@@ -110,14 +104,20 @@ TensorMap read_weights(const fs::path& path) {
   throw CheckpointError("folder ", path.string(), " has neither ", kOneFile, " nor ", kIndex, kAdvice);
 }
 
+nlohmann::json read_object(const fs::path& file) {
+  if (!is_there(file)) return {};
+  auto json = nlohmann::json::parse(read_text(file), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json : nlohmann::json();
+}
+
 AboutWeights read_about_weights(const fs::path& path) {
   std::error_code ignored;
   const bool is_folder = fs::is_directory(path, ignored);
   const fs::path folder = is_folder ? path : path.parent_path(), file = is_folder ? path / kOneFile : path;
   AboutWeights about{.folder = folder,
-                     .config = object_in(folder / "config.json"),
-                     .preprocessor = object_in(folder / "preprocessor_config.json"),
-                     .state = object_in(folder / "state.json")};
+                     .config = read_object(folder / "config.json"),
+                     .preprocessor = read_object(folder / "preprocessor_config.json"),
+                     .state = read_object(folder / "state.json")};
   if (file.extension() != ".json" && is_there(file)) about.metadata = read_safetensors(file).metadata;
   return about;
 }

@@ -22,6 +22,9 @@ namespace sluice::storage {
 // path: a result of resolve_weights(), here and below. Maps the files like read_safetensors().
 [[nodiscard]] TensorMap read_weights(const std::filesystem::path& path);
 
+// Null if the file is missing or holds no JSON object.
+[[nodiscard]] nlohmann::json read_object(const std::filesystem::path& file);
+
 // Metadata of weights. Files that are missing or hold no JSON object are null.
 struct AboutWeights {
   std::filesystem::path folder;

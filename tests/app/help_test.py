@@ -15,7 +15,7 @@ import unittest
 import sluice_cli as cli
 
 GROUPS = {
-    "Train": ["train", "eval", "step", "tokenize"],
+    "Train": ["train", "eval", "step", "merge", "tokenize"],
     "Look": ["report", "config", "models", "datasets", "devices", "version"],
     "Plan": ["profile", "tune", "schedule", "simulate", "memory", "replay", "batch-plan"],
     "Serve": ["serve", "make-keys"],

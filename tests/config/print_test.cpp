@@ -209,6 +209,18 @@ void repair_parameter_server(Config& config) {
   config.pipeline.schedule = "gpipe";
 }
 
+void repair_adapters(Config& config) {
+  ModelConfig& model = config.model;
+  const ModelConfig defaults;
+  if (config.replicas.sync == "ps") model.lora_rank = 0;
+  if (model.weights.empty()) model.lora_weights.clear();
+  if (model.lora_rank > 0) return;
+  model.lora_alpha = defaults.lora_alpha;
+  model.lora_dropout = defaults.lora_dropout;
+  model.lora_targets.clear();
+  model.lora_weights.clear();
+}
+
 void repair_decay(TrainConfig& train) {
   std::ranges::sort(train.lr_decay_steps);
   const auto repeats = std::ranges::unique(train.lr_decay_steps);
@@ -270,6 +282,7 @@ Config repaired(Config config) {
   auto& train = config.train;
   auto& pipeline = config.pipeline;
   repair_parameter_server(config);
+  repair_adapters(config);
   repair_freezing(config);
   repair_views(config.data);
   repair_cache(config);

@@ -43,6 +43,17 @@ TEST(RejectRule, LengthsOfTheLearningRateAreSaidOnce) {
   EXPECT_EQ(error_of(exponential + "lr_decay_every_epochs = 3\n"), "accepted");
 }
 
+TEST(RejectRule, KeysOfAdaptersNeedARank) {
+  const std::string adapters = "[model]\nweights = 'base'\nlora_rank = 8\n";
+  EXPECT_EQ(error_of(adapters + "lora_targets = ['query']\nlora_alpha = 16\nlora_weights = 'run'\n"), "accepted");
+  for (const std::string key : {"lora_targets = ['query']", "lora_alpha = 16", "lora_dropout = 0.1"})
+    EXPECT_THAT(error_of("[model]\n" + key + "\n"), HasSubstr("is set, but model.lora_rank=0 makes no adapters"))
+        << key;
+  EXPECT_THAT(error_of("[model]\nlora_rank = 8\nlora_weights = 'run'\n"), HasSubstr("but model.weights is empty"));
+  EXPECT_THAT(error_of(adapters + "[train]\nsteps = 4\n[replicas]\nsync = 'ps'\n[ps]\nclock = 'virtual'\n"),
+              HasSubstr("run.toml:3: model.lora_rank=8 freezes weights"));
+}
+
 TEST(RejectRule, RandomViewsOfImages) {
   EXPECT_THAT(error_of("[data]\ncrop_area = 0.08\ncrop_padding = 4\n"), HasSubstr("both are random crops"));
   EXPECT_EQ(error_of("[data]\nviews = 3\nrand_augment = 2\n"), "accepted");

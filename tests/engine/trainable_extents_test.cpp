@@ -32,17 +32,6 @@ struct PartlyFrozen {
   Names trained, frozen;
 };
 
-TEST_F(SyncTest, ALayerThatIsTrainedInPartIsRefused) {
-  pipeline::LayerList layers = models::make_model(small_model("vit")).layers;
-  layers[1]->parameters()[0]->value.requires_grad_(false);
-  std::vector<nn::Layer*> all;
-  for (const auto& layer : layers) all.push_back(layer.get());
-  const Plan plan{.partition = {{static_cast<int>(layers.size())}}};
-  EXPECT_THROW(check_fits(plan, {.devices = {{}}}, all), BugError);
-  for (nn::Parameter* parameter : layers[1]->parameters()) parameter->value.requires_grad_(false);
-  EXPECT_NO_THROW(check_fits(plan, {.devices = {{}}}, all));
-}
-
 double norm_of(const storage::TensorMap& gradients) {
   double squares = 0;
   for (const auto& [name, gradient] : gradients) squares += gradient.square().sum().item<double>();

@@ -40,6 +40,7 @@ ordered_json description_json(const Setup& setup, const engine::Composition& com
                     {"partition", plan.partition.layers_per_stage},
                     {"unused_devices", unused_devices(setup, plan.devices() * plan.replicas)},
                     {"stage_list", std::move(stages)}};
+  if (setup.model.lora_rank > 0) json["trained_parameters"] = composition.trained_count();
   if (!setup.servers.empty()) json["servers"] = setup.servers;
   return json;
 }
@@ -50,7 +51,8 @@ std::string headline(const Setup& setup, const engine::Composition& composition,
   const int processes = setup.process.processes, replicas = plan.replicas * processes;
   const bool has_server = setup.config.replicas.has_server();
   std::ostringstream text;
-  text << setup.model.name << " (" << composition.parameter_count() << " parameters) on "
+  text << setup.model.name << " (" << composition.parameter_count() << " parameters"
+       << (setup.model.lora_rank > 0 ? concat(", ", composition.trained_count(), " of them trained") : "") << ") on "
        << setup.train_set->info().name << ": " << setup.train_set->size() << " training and " << setup.test_set->size()
        << " test samples, "
        << (has_server ? counted(setup.steps_per_epoch, "update") : counted(setup.batches_per_epoch, "batch"))

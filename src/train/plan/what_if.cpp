@@ -88,6 +88,8 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
         }
       },
       print.model, config.model);
+  require_same("model.lora_rank", concat(print.model.lora_rank), concat(config.model.lora_rank));
+  require_same("model.lora_targets", join(print.model.lora_targets, ", "), join(config.model.lora_targets, ", "));
   require_same("train.precision", print.precision, config.train.precision);
   require_same("train.optimizer", print.optimizer, config.train.optimizer);
   require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);

@@ -3,6 +3,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "train/setup/model_options.h"
 #include "train/setup/setting_differences.h"
 #include "train/setup/setup.h"
@@ -14,7 +15,8 @@ bool may_change(const std::string& key) { return selects_data(key) || !is_learne
 
 void warn_of_changes(std::vector<Difference> differences, const std::string& source) {
   std::erase_if(differences, [](const Difference& difference) {
-    return difference.key == "model.weights" || difference.key.starts_with("data.");
+    return difference.key == "model.weights" || difference.key == "model.lora_weights" ||
+           difference.key.starts_with("data.");
   });
   if (!differences.empty())
     log_warning(source, " was written with other settings; from here on ", in_words(differences));
@@ -39,6 +41,12 @@ std::optional<std::string> difference_of(const Setup& setup, const RunState& sta
   return difference(setup.data.train, state.data->train, "training samples", name);
 }
 
+template <typename Value>
+std::string text_of(const Value& value) {
+  return concat(value);
+}
+std::string text_of(const std::vector<std::string>& words) { return concat("[", join(words, ", "), "]"); }
+
 }  // namespace
 
 void check_resumable(const config::Config& config, const RunState& state, const std::string& source, NewData new_data) {
@@ -52,7 +60,8 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   for_each_key(
       [&](const std::string& key, const auto& now, const auto& then) {
         // Other classes do not fit the tensors. Dropout changes what is learned, which gives a warning.
-        if (key != "dropout" && key != "stochastic_depth" && key != "classes") refuse(concat("model.", key), now, then);
+        if (key == "classes" || key == "stochastic_depth" || key.ends_with("dropout")) return;
+        refuse(concat("model.", key), text_of(now), text_of(then));
       },
       config.model, saved.model);
   refuse("train.seed", config.train.seed, saved.train.seed);

@@ -202,7 +202,7 @@ void load_start(engine::Composition& composition, const Setup& setup, std::optio
     if (!setup.config.model.weights.empty())
       log_info("model.weights is not read: the run resumes from ", resume->source);
   } else if (!setup.weights_path.empty()) {
-    load_starting_weights(composition, setup.model, setup.weights_path);
+    load_starting_weights(composition, setup.model, setup.weights_path, setup.config.model.lora_weights);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "train/run/local_steps.h"
 #include "train/run/saved_average.h"
 #include "train/setup/setup.h"
+#include "train/setup/task_options.h"
 #include "train/trace/observers.h"
 
 namespace sluice::train {
@@ -37,6 +38,7 @@ storage::CheckpointContents contents_at(const Training& training, const Progress
                                        state.to_json()};
   put_constants(training.setup.constants, contents);
   contents.beside = training.setup.beside_weights;
+  contents.adapter = adapter_beside_weights(training.setup.model, contents.model);
   set_average_apart(contents);
   return contents;
 }

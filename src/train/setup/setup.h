@@ -42,7 +42,7 @@ struct Setup {
   models::ModelOptions model;
   task::TaskPtr task;
   data::MaskOptions masking;  // of a masked language model
-  // Of a text model: config.json and the tokenizer's files, so that Hugging Face's from_pretrained() reads checkpoints.
+  // Files that Hugging Face's from_pretrained() reads beside the weights (task_options.h).
   std::map<std::string, std::string> beside_weights;
   Constants constants;                 // filled by take()
   std::filesystem::path weights_path;  // of model.weights; filled by read_resume_point() if the run starts from them

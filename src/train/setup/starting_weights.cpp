@@ -1,15 +1,19 @@
 #include "train/setup/starting_weights.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
 
 #include "core/concat.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "engine/state.h"
 #include "models/foreign_weights.h"
 #include "models/freeze_points.h"
+#include "models/peft_files.h"
 #include "storage/weights_files.h"
 
 namespace sluice::train {
@@ -52,6 +56,7 @@ HeadPart& part_of(Head& head, const std::string& tensor) {
 void add_layer(Head& head, nn::Layer& layer, nn::Layer& wider) {
   const auto add = [&head](const auto& mine, const auto& theirs) {
     for (std::size_t i = 0; i < mine.size(); ++i) {
+      if (models::is_adapter(mine[i]->name)) continue;
       part_of(head, mine[i]->name)
           .tensors.push_back({mine[i]->name, mine[i]->value, growth_between(theirs[i]->value, mine[i]->value)});
     }
@@ -117,6 +122,21 @@ void leave_fresh(const HeadPart& part, StartingWeights& weights, std::vector<std
   std::erase_if(weights.taken, is_of_part);
 }
 
+bool has_adapters(const storage::TensorMap& tensors) {
+  return std::ranges::any_of(tensors, [](const auto& entry) { return models::is_adapter(entry.first); });
+}
+
+// A file without any adapter has the weights below them.
+std::vector<std::string> fresh_adapters(const models::ModelOptions& model, const storage::TensorMap& file) {
+  std::vector<std::string> names;
+  if (model.lora_rank == 0 || has_adapters(file)) return names;
+  for (const auto& layer : models::make_without_values(model).layers) {
+    for (const nn::Parameter* parameter : layer->parameters())
+      if (models::is_adapter(parameter->name)) names.push_back(parameter->name);
+  }
+  return names;
+}
+
 std::string names_and_sizes(const storage::TensorMap& tensors) {
   std::vector<std::string> words;
   for (const auto& [name, tensor] : tensors) words.push_back(concat(name, " ", tensor.sizes()));
@@ -137,6 +157,7 @@ std::string describe_how(const models::ForeignWeights& foreign) {
 StartingWeights choose_starting_weights(const models::ModelOptions& model, storage::TensorMap file) {
   const Head head = head_of(model);
   StartingWeights weights{.file_classes = classes_in(file, head), .own_classes = head.classes};
+  weights.fresh_adapters = fresh_adapters(model, file);
   weights.taken = std::move(file);
   const std::int64_t more = weights.file_classes - weights.own_classes;
   const bool is_of_others = more != 0 && weights.file_classes > 0;
@@ -162,26 +183,70 @@ std::string in_words(const StartingWeights& weights) {
                    weights.file_classes == 1 ? " class" : " classes", ", the model ", weights.own_classes, ")");
   }
   if (!weights.lacking.empty()) text += concat("; fresh: ", join(weights.lacking, ", "), " (not in the file)");
+  if (!weights.fresh_adapters.empty())
+    text += concat("; fresh: ", counted(std::ssize(weights.fresh_adapters) / 2, "adapter"));
   if (!weights.unused.empty()) text += concat("; unused: ", names_and_sizes(weights.unused));
   return text;
 }
 
+namespace {
+
+// Adapters and trained head, under our names.
+storage::TensorMap read_adapters(const models::ModelOptions& model, const std::filesystem::path& folder) {
+  const std::filesystem::path path = storage::resolve_weights(folder), file = path / "adapter_model.safetensors";
+  if (std::error_code ignored; !std::filesystem::exists(file, ignored)) {
+    throw CheckpointError("model.lora_weights: there is no ", file.string(),
+                          "; name a folder that peft or Sluice has saved");
+  }
+  const nlohmann::json config = storage::read_object(path / "adapter_config.json");
+  storage::TensorMap tensors = models::from_peft(model, storage::read_safetensors(file).tensors, config, path.string());
+  engine::refuse_not_finite(tensors, file.string());
+  return tensors;
+}
+
+}  // namespace
+
+storage::TensorMap with_adapters(const models::ModelOptions& model, storage::TensorMap weights,
+                                 const std::filesystem::path& adapters, const std::string& source) {
+  if (!adapters.empty()) {
+    storage::TensorMap trained = read_adapters(model, adapters);
+    trained.merge(weights);
+    return trained;
+  }
+  if (model.lora_rank > 0 && !has_adapters(weights)) {
+    throw CheckpointError(source,
+                          " has no adapters; set model.lora_weights, or model.lora_rank = 0 for the weights alone");
+  }
+  return weights;
+}
+
 void load_starting_weights(engine::Composition& composition, const models::ModelOptions& model,
-                           const std::filesystem::path& file) {
+                           const std::filesystem::path& file, const std::filesystem::path& adapters) {
   models::ForeignWeights foreign = models::to_our_names(model, storage::read_weights(file), file.string());
+  if (model.lora_rank == 0 && has_adapters(foreign.tensors)) {
+    throw CheckpointError(file.string(),
+                          " has LoRA adapters, but model.lora_rank = 0; set the keys model.lora_* of "
+                          "the run that saved it, or merge its adapters first: sluice merge ",
+                          file.string(), " --out FOLDER");
+  }
   StartingWeights weights = choose_starting_weights(model, std::move(foreign.tensors));
   weights.how = describe_how(foreign);
   weights.new_counters = foreign.new_counters;
   weights.unused.merge(foreign.left_out);
   engine::refuse_not_finite(weights.unused, file.string());
   storage::TensorMap tensors = weights.taken;
-  for (const auto* fresh : {&weights.of_other_classes, &weights.lacking}) {
+  for (const auto* fresh : {&weights.of_other_classes, &weights.lacking, &weights.fresh_adapters}) {
     if (fresh->empty()) continue;
     const storage::TensorMap own = engine::model_tensors(composition);
     for (const std::string& name : *fresh) tensors[name] = own.at(name).clone();
   }
+  if (!adapters.empty()) {
+    tensors = with_adapters(model, std::move(tensors), adapters, file.string());
+    weights.fresh_adapters.clear();
+  }
   engine::load_model(composition, tensors, file.string());
-  log_info("weights of ", file.string(), ": ", in_words(weights));
+  log_info("weights of ", file.string(), ": ", in_words(weights),
+           adapters.empty() ? std::string() : concat("; adapters and head from ", adapters.string()));
 }
 
 }  // namespace sluice::train

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "device/cpu_threads.h"
+#include "models/peft_files.h"
 #include "storage/files.h"
 #include "task/text_tasks.h"
 #include "text/tokenizer.h"
@@ -113,9 +114,28 @@ data::MaskOptions masking_of(const config::Config& config, const models::ModelOp
           .kept = find({"[CLS]", "[SEP]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>"})};
 }
 
+namespace {
+
+// The folder of model.weights if transformers can load it; else empty.
+std::string base_of_adapters(const std::filesystem::path& weights) {
+  std::error_code ignored;
+  if (weights.empty()) return {};
+  const std::filesystem::path path = std::filesystem::absolute(weights, ignored).lexically_normal(),
+                              folder = std::filesystem::is_directory(path, ignored) ? path : path.parent_path();
+  return std::filesystem::exists(folder / "config.json", ignored) ? folder.string() : std::string();
+}
+
+}  // namespace
+
+storage::TensorMap adapter_beside_weights(const models::ModelOptions& model, const storage::TensorMap& tensors) {
+  return model.lora_rank > 0 ? models::peft_tensors(model, tensors) : storage::TensorMap();
+}
+
 std::map<std::string, std::string> files_beside_weights(const config::Config& config, const models::ModelOptions& model,
                                                         const data::DatasetInfo* data) {
   std::map<std::string, std::string> files;
+  if (model.lora_rank > 0)
+    files["adapter_config.json"] = models::peft_config(model, base_of_adapters(config.model.weights));
   if (!models::is_text(model)) return files;
   const bool has_labels = model.classes > 0;
   files["config.json"] =

@@ -9,6 +9,7 @@
 #include "data/dataset.h"
 #include "data/mask_tokens.h"
 #include "models/model.h"
+#include "storage/safetensors.h"
 #include "task/task.h"
 
 namespace sluice::train {
@@ -25,7 +26,11 @@ void settle_task(config::Config& config);
 // For model.task = "mlm"; else its share is 0.
 [[nodiscard]] data::MaskOptions masking_of(const config::Config& config, const models::ModelOptions& model);
 
-// By name: config.json and the tokenizer's files. Empty for models of images.
+// Adapters and trained head under peft's names. Empty without model.lora_rank. tensors: of the model, by our names.
+[[nodiscard]] storage::TensorMap adapter_beside_weights(const models::ModelOptions& model,
+                                                        const storage::TensorMap& tensors);
+
+// By name: config.json and the tokenizer's files of a text model, and adapter_config.json.
 [[nodiscard]] std::map<std::string, std::string> files_beside_weights(const config::Config& config,
                                                                       const models::ModelOptions& model,
                                                                       const data::DatasetInfo* data);

@@ -30,6 +30,7 @@
 #include "train/setup/setup.h"
 #include "train/setup/starting_weights.h"
 #include "train/setup/step_batch.h"
+#include "train/study/saved_config.h"
 
 namespace sluice::train {
 namespace {
@@ -46,26 +47,6 @@ struct EvaluatedModel {
   nlohmann::json state;
 };
 
-fs::path checkpoint_in(const fs::path& dir) {
-  const auto found = find_checkpoint((dir / "").parent_path());
-  if (!found) {
-    throw CheckpointError("--checkpoint ", dir.string(),
-                          ": no checkpoint found; name a run directory or one of its checkpoints/step-N");
-  }
-  return *found;
-}
-
-// From state.json, or, for a checkpoint that another program wrote into a run's folder, from the run's config.toml.
-config::Config config_of(const fs::path& checkpoint, const nlohmann::json& state,
-                         const std::vector<std::string>& sets) {
-  if (const auto text = state.find("config"); text != state.end() && text->is_string())
-    return config::parse(text->get<std::string>(), concat((checkpoint / "state.json").string(), " config"), sets);
-  const fs::path of_run = fs::absolute(checkpoint).parent_path().parent_path() / "config.toml";
-  if (std::error_code ignored; fs::exists(of_run, ignored)) return config::load(of_run, sets);
-  throw ConfigError(checkpoint.string(), " has no configuration; pass one: sluice eval CONFIG --checkpoint ",
-                    checkpoint.string());
-}
-
 EvaluatedModel evaluated_model(const EvaluationOptions& options) {
   EvaluatedModel evaluated;
   if (!options.config_file.empty()) evaluated.config = config::load(options.config_file, options.sets);
@@ -78,9 +59,10 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
     evaluated.tensors = storage::read_weights(evaluated.file);
     return evaluated;
   }
-  evaluated.checkpoint = checkpoint_in(options.checkpoint);
+  evaluated.checkpoint = checkpoint_in("--checkpoint", options.checkpoint);
   storage::CheckpointContents contents = storage::load_checkpoint(evaluated.checkpoint);
-  if (options.config_file.empty()) evaluated.config = config_of(evaluated.checkpoint, contents.state, options.sets);
+  if (options.config_file.empty())
+    evaluated.config = config_of_checkpoint(evaluated.checkpoint, contents.state, options.sets);
   if (options.takes_average && contents.average.empty()) {
     throw ConfigError("--ema: ", evaluated.checkpoint.string(),
                       " has no averaged weights; remove --ema, or train with train.ema_decay");
@@ -324,6 +306,8 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   if (evaluated.checkpoint.empty()) {
     evaluated.tensors =
         models::to_our_names(setup.model, std::move(evaluated.tensors), evaluated.file.string()).tensors;
+    evaluated.tensors = with_adapters(setup.model, std::move(evaluated.tensors), setup.config.model.lora_weights,
+                                      evaluated.file.string());
   }
   engine::load_model(composition, evaluated.tensors, evaluated.file.string());
   engine::TrainStep& step = engine.step();
@@ -363,7 +347,7 @@ double run_single_step(const config::Config& wanted, const SingleStepOptions& op
   }
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();
-  if (!weights.empty()) load_starting_weights(composition, setup.model, weights);
+  if (!weights.empty()) load_starting_weights(composition, setup.model, weights, config.model.lora_weights);
   const auto batch =
       options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model, *setup.task);
 
