@@ -115,6 +115,22 @@ class TextTraining(unittest.TestCase):
         self.assertIsInstance(transformers.AutoTokenizer.from_pretrained(end)("a river")["input_ids"], list)
         self.assert_answers(file, end)
 
+    def test_processes_score_answers_together(self):
+        for name, count in (("train", ROWS), ("dev", 7)):
+            (self.folder / f"{name}.json").write_text(json.dumps(questions(self.rng, count)), encoding="utf-8")
+        self.save_model(transformers.BertForQuestionAnswering,
+                        transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
+        file = self.configuration("bert", {"name": "squad", "stride": 4}, "qa", train={"lr": 1e-2, "ema_decay": 0.5})
+        cli.must_run_ranks(2, "train", file, "--run-dir", self.folder / "ranks")
+        event = cli.events(self.folder / "ranks", "eval")[-1]
+        end = cli.checkpoints(self.folder / "ranks")[STEPS]
+        alone = json.loads(cli.must_run("eval", file, "--weights", end / "model.safetensors", "--json").stdout)
+        averaged = json.loads(cli.must_run("eval", "--checkpoint", end, "--ema", "--json").stdout)
+        for score in ("exact_match", "f1", "span_f1", "span", "loss"):
+            self.assertAlmostEqual(event[score], alone[score], places=9, msg=score)
+            self.assertAlmostEqual(event[f"ema_{score}"], averaged[score], places=9, msg=f"averaged {score}")
+        self.assertGreater(event["f1"], 0)
+
     def assert_answers(self, file, end):
         out = self.folder / "answers.json"
         said = json.loads(cli.must_run("eval", file, "--weights", end / "model.safetensors", "--predictions", out, "--json").stdout)
