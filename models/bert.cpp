@@ -227,20 +227,28 @@ class BertTextHead : public nn::RegisteredLayer {
   nn::Linear dense_, output_;
 };
 
-// [N, T, width] -> logits [N, T, classes]
+// [N, T, width] -> logits [N, T, classes]. is_over_tokens: the loss is a softmax over T, from which padding is left
+// out.
 class BertTokenHead : public nn::RegisteredLayer {
  public:
-  BertTokenHead(const char* name, double dropout, std::int64_t classes, const BertOptions& options)
+  BertTokenHead(const char* name, double dropout, std::int64_t classes, bool is_over_tokens, const BertOptions& options)
       : RegisteredLayer(name, options.layer),
         dropout_(dropout),
+        is_over_tokens_(is_over_tokens),
         output_(options.linear(registry_, name, options.config.width, classes)) {}
 
   nn::Tensors forward_all(const nn::Tensors& inputs, const nn::ForwardContext& context) override {
-    return {output_(nn::dropout(inputs.front(), dropout_, name(), context), context)};
+    const at::Tensor logits = output_(nn::dropout(inputs.front(), dropout_, name(), context), context);
+    const at::Tensor mask = at_or_none(inputs, 1);
+    if (!is_over_tokens_ || !mask.defined()) return {logits};
+    return {logits.masked_fill(mask.eq(0).unsqueeze(2), kLeftOut)};
   }
 
  private:
+  static constexpr double kLeftOut = -1e30;  // finite, because a text may be padding alone
+
   double dropout_;
+  bool is_over_tokens_;
   nn::Linear output_;
 };
 
@@ -248,8 +256,8 @@ std::unique_ptr<nn::Layer> make_head(TextHead head, const BertOptions& options) 
   const TextDropouts& dropouts = options.config.dropouts;
   if (head == TextHead::kClassify) return std::make_unique<BertTextHead>(options);
   if (head == TextHead::kTokens)
-    return std::make_unique<BertTokenHead>("classifier", dropouts.tokens, options.classes, options);
-  if (head == TextHead::kQa) return std::make_unique<BertTokenHead>("qa_outputs", dropouts.qa, 2, options);
+    return std::make_unique<BertTokenHead>("classifier", dropouts.tokens, options.classes, false, options);
+  if (head == TextHead::kQa) return std::make_unique<BertTokenHead>("qa_outputs", dropouts.qa, 2, true, options);
   return std::make_unique<BertMlmHead>(mlm_names(options.config.type), options);
 }
 

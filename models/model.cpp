@@ -207,8 +207,6 @@ TextConfig text_config(const ModelOptions& options) {
   return config;
 }
 
-bool has_text_config(const ModelOptions& options) { return static_cast<bool>(find_family(options.name).text); }
-
 SampleKind kind_of(const std::string& name) { return find_family(name).kind(); }
 
 TokenSizes token_sizes(const ModelOptions& options) {

@@ -81,7 +81,6 @@ struct Model {
 // fit.
 [[nodiscard]] TextConfig text_config(const ModelOptions& options);
 [[nodiscard]] TextHead text_head(const ModelOptions& options);
-[[nodiscard]] bool has_text_config(const ModelOptions& options);
 [[nodiscard]] bool is_text(const ModelOptions& options);  // of a family with a config.json
 
 // Sample kind of the models of this name. ConfigError if make_model() rejects the name.

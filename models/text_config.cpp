@@ -305,13 +305,14 @@ json fields_of(const TextConfig& config) {
   return fields;
 }
 
-void put_labels(json& fields, std::int64_t labels) {
-  json names = json::object(), numbers = json::object();
+void put_labels(json& fields, std::int64_t labels, const std::vector<std::string>& names) {
+  json by_number = json::object(), numbers = json::object();
   for (std::int64_t i = 0; i < labels; ++i) {
-    names[std::to_string(i)] = concat("LABEL_", i);
-    numbers[concat("LABEL_", i)] = i;
+    const std::string name = names.empty() ? concat("LABEL_", i) : names.at(i);
+    by_number[std::to_string(i)] = name;
+    numbers[name] = i;
   }
-  fields["id2label"] = names;
+  fields["id2label"] = by_number;
   fields["label2id"] = numbers;
   fields.erase("num_labels");
 }
@@ -364,10 +365,10 @@ TextConfigPtr read_text_config(const std::string& path) {
   return config;
 }
 
-std::string config_json(const TextConfig& config, std::int64_t labels) {
-  if (!config.text.empty() && (labels == 0 || labels == config.labels)) return config.text;
+std::string config_json(const TextConfig& config, std::int64_t labels, const std::vector<std::string>& names) {
+  if (!config.text.empty() && (labels == 0 || (names.empty() && labels == config.labels))) return config.text;
   json fields = config.text.empty() ? fields_of(config) : json::parse(config.text);
-  if (labels > 0) put_labels(fields, labels);
+  if (labels > 0) put_labels(fields, labels, names);
   return fields.dump(2) + "\n";
 }
 

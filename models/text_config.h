@@ -55,7 +55,9 @@ using TextConfigPtr = std::shared_ptr<const TextConfig>;
 // For a config.json that was read before. `source` names it in messages.
 [[nodiscard]] TextConfig parse_text_config(const nlohmann::json& config, const std::string& source);
 
-// The content of a config.json: that of the file, or an equivalent one. With `labels` above 0, `id2label` has as many.
-[[nodiscard]] std::string config_json(const TextConfig& config, std::int64_t labels);
+// The content of a config.json: that of the file, or an equivalent one. With `labels` above 0, `id2label` has as many:
+// `names`, or if there are none the file's, or LABEL_0 and so on.
+[[nodiscard]] std::string config_json(const TextConfig& config, std::int64_t labels,
+                                      const std::vector<std::string>& names = {});
 
 }  // namespace sluice::models

@@ -44,7 +44,7 @@ Keys keys_of_tokens() {
        kSource | kAdvanced},
       {"data.pack", text_data<&C::pack>(), words({"off", "documents", "joined"}), "",
        "Several documents of a language model in one sample. documents: attention stays within a document. joined: it "
-       "crosses documents. off: one document a sample; a token file is cut into samples without regard to documents",
+       "crosses documents. off: samples are cut from the running text without regard to documents",
        kSource},
       {"data.mask_share", text_data<&C::mask_share>(), fraction(), "share",
        "Share of the tokens that a masked language model predicts; 80 % of them are masked, 10 % replaced, 10 % kept",

@@ -39,7 +39,8 @@ class EncodedRows {
   [[nodiscard]] std::int64_t size() const { return std::ssize(begins_) - 1; }
   [[nodiscard]] std::int64_t length(std::int64_t row) const { return begins_[row + 1] - begins_[row]; }
   [[nodiscard]] std::vector<int> lengths() const;
-  [[nodiscard]] bool has_types() const { return has_types_; }  // a type is not 0
+  [[nodiscard]] std::int64_t begin(std::int64_t row) const { return begins_[row]; }  // tokens of the rows before
+  [[nodiscard]] bool has_types() const { return has_types_; }                        // a type is not 0
 
   // [rows.size(), width]: inputs, types if there are any, and mask if a row is padded. Width: that of the longest row,
   // or at least `least_width`.

@@ -60,13 +60,32 @@ class ClassNumbers {
   std::map<std::string, std::int64_t> numbers_;
 };
 
-std::vector<std::string> classes_in(const std::filesystem::path& file, const std::string& label) {
+std::vector<std::string> classes_in(const std::filesystem::path& file, const std::string& label, bool of_words) {
   Table table(file, {label});
   ClassNumbers numbers;
   for (std::vector<Table::Row> rows; table.next(rows, kPieceBytes); rows.clear()) {
-    for (const Table::Row& row : rows) numbers.of(table.cells(row).front());
+    for (const Table::Row& row : rows) {
+      const auto names = of_words ? table.lists(row).front() : table.cells(row);
+      for (const std::string& name : names) static_cast<void>(numbers.of(name));
+    }
   }
   return numbers.sorted();
+}
+
+// For each token, the word that it is the first token of; -1 if none.
+std::vector<std::int64_t> words_of_tokens(const text::Encoding& encoding, const std::vector<std::string>& words) {
+  std::vector<std::int64_t> first(encoding.ids.size(), -1);
+  std::size_t end = 0, word_end = 0, token = 0;
+  for (std::size_t word = 0; word < words.size(); ++word) {
+    const std::size_t begin = end;
+    word_end = begin + text::count_points(words[word]);
+    end = word_end + 1;  // a space
+    const auto ends_before = [&] { return encoding.sequence_ids[token] < 0 || encoding.offsets[token].end <= begin; };
+    while (token < first.size() && ends_before()) ++token;
+    if (token < first.size() && encoding.offsets[token].begin < word_end)
+      first[token++] = static_cast<std::int64_t>(word);
+  }
+  return first;
 }
 
 class LabelledText final : public Dataset {
@@ -79,13 +98,14 @@ class LabelledText final : public Dataset {
         rows_(tokenizer_->end_id()) {
     info_.name = name;
     info_.split = split;
-    if (split == Split::kTest && has_classes()) info_.class_names = classes_in(train_file, options.label);
+    if (split == Split::kTest && has_classes()) info_.class_names = classes_in(train_file, options.label, has_words());
     read_all(file);
     info_.classes = tokenizer_->end_id();
     info_.kind = SampleKind::kTokens;
     info_.context = options.max_length;
     info_.fields = rows_.fields();
     info_.fields.push_back({.name = kTargets, .type = has_classes() ? at::kLong : at::kDouble});
+    if (has_words()) info_.fields.back().sizes = {-1};
     info_.has_bytes = false;
   }
 
@@ -98,6 +118,7 @@ class LabelledText final : public Dataset {
     for (const std::int64_t id : ids) static_cast<void>(checked(id));
     Fields fields = rows_.stack(ids, options_.pads_to_max ? options_.max_length : 0, pad_id_);
     const std::int64_t n = std::ssize(ids);
+    if (has_words()) return with_targets_of_words(std::move(fields), ids);
     fields[kTargets] = has_classes() ? column(n, [&](std::int64_t i) { return classes_[ids[i]]; })
                                      : number_column(n, [&](std::int64_t i) { return numbers_[ids[i]]; });
     return fields;
@@ -106,11 +127,24 @@ class LabelledText final : public Dataset {
  private:
   struct Piece {
     std::vector<text::Encoding> encodings;
-    std::vector<std::string> labels;
+    std::vector<std::vector<std::string>> labels;  // [row]: of the sample, or of each word
+    std::vector<std::vector<std::int64_t>> words;  // [row][token]: that it is the first token of
     std::int64_t repaired = 0;
   };
 
-  [[nodiscard]] bool has_classes() const { return options_.label_kind == LabelKind::kClass; }
+  [[nodiscard]] bool has_classes() const { return options_.label_kind != LabelKind::kNumber; }
+  [[nodiscard]] bool has_words() const { return options_.label_kind == LabelKind::kClassOfEachWord; }
+
+  [[nodiscard]] Fields with_targets_of_words(Fields fields, std::span<const std::int64_t> ids) const {
+    const at::Tensor targets = at::full_like(fields.at(kInputs), kNoTarget);
+    const std::int64_t width = targets.size(1);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      std::copy_n(classes_.begin() + rows_.begin(ids[i]), rows_.length(ids[i]),
+                  targets.mutable_data_ptr<std::int64_t>() + static_cast<std::int64_t>(i) * width);
+    }
+    fields[kTargets] = targets;
+    return fields;
+  }
 
   void read_all(const std::filesystem::path& file) {
     std::vector<std::string> columns{options_.label, options_.text};
@@ -133,42 +167,74 @@ class LabelledText final : public Dataset {
     if (info_.split == Split::kTest || !has_classes()) return;
     info_.class_names = numbers.sorted();
     const std::vector<std::int64_t> places = numbers.places();
-    for (std::int64_t& number : classes_) number = places[number];
+    for (std::int64_t& number : classes_) number = number == kNoTarget ? kNoTarget : places[number];
   }
 
   [[nodiscard]] Piece encode(const Table& table, const std::vector<Table::Row>& rows) const {
     Piece piece;
-    const text::Truncation cut{.max_length = static_cast<std::size_t>(options_.max_length)};
-    for (const Table::Row& row : rows) {
-      std::vector<std::string> cells = table.cells(row);
-      std::string repaired[2];
-      const std::string_view first = text::repair_utf8(cells[1], repaired[0]);
-      std::optional<std::string_view> second;
-      if (cells.size() > 2) second = text::repair_utf8(cells[2], repaired[1]);
-      piece.repaired += repaired[0].empty() && repaired[1].empty() ? 0 : 1;
-      piece.encodings.push_back(tokenizer_->encode_windows(first, second, /*adds_special_tokens=*/true, cut).front());
-      if (piece.encodings.back().ids.empty()) table.reject(row, "has no tokens; fill in or remove its text");
-      piece.labels.push_back(std::move(cells[0]));
-    }
+    for (const Table::Row& row : rows) has_words() ? encode_words(table, row, piece) : encode_text(table, row, piece);
     return piece;
+  }
+
+  void encode_text(const Table& table, const Table::Row& row, Piece& piece) const {
+    std::vector<std::string> cells = table.cells(row);
+    std::optional<std::string_view> second;
+    std::string repaired[2];
+    const std::string_view first = text::repair_utf8(cells[1], repaired[0]);
+    if (cells.size() > 2) second = text::repair_utf8(cells[2], repaired[1]);
+    piece.repaired += repaired[0].empty() && repaired[1].empty() ? 0 : 1;
+    add(table, row, first, second, piece);
+    piece.labels.push_back({std::move(cells[0])});
+  }
+
+  void encode_words(const Table& table, const Table::Row& row, Piece& piece) const {
+    std::vector<std::vector<std::string>> lists = table.lists(row);
+    const std::vector<std::string>&labels = lists[0], &words = lists[1];
+    if (labels.size() != words.size()) {
+      table.reject(row, concat("has ", counted(std::ssize(words), "word"), ", but ",
+                               counted(std::ssize(labels), "label"), "; give each word one"));
+    }
+    add(table, row, join(words, " "), {}, piece);
+    piece.words.push_back(words_of_tokens(piece.encodings.back(), words));
+    piece.labels.push_back(std::move(lists[0]));
+  }
+
+  void add(const Table& table, const Table::Row& row, std::string_view text, std::optional<std::string_view> second,
+           Piece& piece) const {
+    const text::Truncation cut{.max_length = static_cast<std::size_t>(options_.max_length)};
+    piece.encodings.push_back(tokenizer_->encode_windows(text, second, /*adds_special_tokens=*/true, cut).front());
+    if (piece.encodings.back().ids.empty()) table.reject(row, "has no tokens; fill in or remove its text");
   }
 
   void take(const Table& table, const std::vector<Table::Row>& rows, const Piece& piece, ClassNumbers& numbers) {
     repaired_ += piece.repaired;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       rows_.append(piece.encodings[i]);
-      const std::string& label = piece.labels[i];
-      if (!has_classes()) {
-        const auto number = parse_number<double>(label);
-        if (!number || !std::isfinite(*number))
-          table.reject(rows[i], concat("has the label \"", label, "\", which is not a number; correct it"));
-        numbers_.push_back(*number);
-        continue;
+      const std::vector<std::string>& labels = piece.labels[i];
+      if (has_words()) {
+        std::vector<std::int64_t> classes;
+        for (const std::string& label : labels) classes.push_back(class_of(table, rows[i], label, numbers));
+        for (const std::int64_t word : piece.words[i]) classes_.push_back(word < 0 ? kNoTarget : classes[word]);
+      } else if (has_classes()) {
+        classes_.push_back(class_of(table, rows[i], labels.front(), numbers));
+      } else {
+        numbers_.push_back(number_of(table, rows[i], labels.front()));
       }
-      const std::int64_t number = numbers.of(label);
-      if (info_.split == Split::kTest && number >= std::ssize(info_.class_names)) reject_class(table, rows[i], label);
-      classes_.push_back(number);
     }
+  }
+
+  [[nodiscard]] static double number_of(const Table& table, const Table::Row& row, const std::string& label) {
+    const auto number = parse_number<double>(label);
+    if (!number || !std::isfinite(*number))
+      table.reject(row, concat("has the label \"", label, "\", which is not a number; correct it"));
+    return *number;
+  }
+
+  [[nodiscard]] std::int64_t class_of(const Table& table, const Table::Row& row, const std::string& label,
+                                      ClassNumbers& numbers) const {
+    const std::int64_t number = numbers.of(label);
+    if (info_.split == Split::kTest && number >= std::ssize(info_.class_names)) reject_class(table, row, label);
+    return number;
   }
 
   [[noreturn]] void reject_class(const Table& table, const Table::Row& row, const std::string& label) const {
@@ -183,7 +249,7 @@ class LabelledText final : public Dataset {
   const TextOptions options_;
   const std::int64_t pad_id_;
   EncodedRows rows_;
-  std::vector<std::int64_t> classes_;
+  std::vector<std::int64_t> classes_;  // of rows, or of all tokens
   std::vector<double> numbers_;
   std::int64_t repaired_ = 0;
   DatasetInfo info_;
@@ -194,6 +260,9 @@ class LabelledText final : public Dataset {
 std::unique_ptr<Dataset> open_labelled_text(const std::string& name, const std::filesystem::path& folder,
                                             const TextOptions& options, Split split) {
   check_text_options(options, name);
+  if (options.label_kind == LabelKind::kClassOfEachWord && name != "jsonl")
+    throw ConfigError("model.task = \"tokens\" needs a list of words and a list of labels in each row, which ", name,
+                      " cannot have; use data.name = \"jsonl\"");
   const std::vector<std::string> endings =
       name == "csv" ? std::vector<std::string>{".csv", ".tsv"} : std::vector<std::string>{".jsonl", ".ndjson"};
   const auto file_of = [&](Split of) { return table_file(folder, of, endings); };

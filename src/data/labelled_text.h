@@ -1,7 +1,9 @@
 // labelled_text: texts or pairs of texts with a label, from the rows of a table. Fields: inputs, mask, types, and
-// targets: a class [n] int64, or a number [n] float64. Texts that are too long are cut at their end, of a pair the
-// longer one first. Classes are the labels of the training split, in order: by value if all are whole numbers.
-// Threads: const, any number. Errors: DataError for files; ConfigError for options that cannot work.
+// targets: a class [n] int64, or a number [n] float64. For jsonl also lists of words with a label each: the class of a
+// word is the target of its first token, and other tokens have none (kNoTarget) [n, T]; words are joined by spaces.
+// Texts that are too long are cut at their end, of a pair the longer one first. Classes are the labels of the training
+// split, in order: by value if all are whole numbers. Threads: const, any number. Errors: DataError for files;
+// ConfigError for options that cannot work.
 #pragma once
 
 #include <filesystem>

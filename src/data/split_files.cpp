@@ -38,10 +38,6 @@ void check_text_options(const TextOptions& options, const std::string& name) {
   }
   if (options.max_length < 1 || options.max_length > kMostTokens)
     throw ConfigError("data.max_length = ", options.max_length, "; samples have 1 to ", kMostTokens, " tokens");
-  if (options.stride < 0 || options.stride >= options.max_length) {
-    throw ConfigError("data.stride = ", options.stride, ", but a window has data.max_length = ", options.max_length,
-                      " tokens, and a stride is 0 or more and less than that");
-  }
 }
 
 }  // namespace sluice::data

@@ -156,6 +156,10 @@ class SquadDataset final : public Dataset, public QuestionSet {
 
 std::unique_ptr<Dataset> open_squad(const std::filesystem::path& folder, const TextOptions& options, Split split) {
   check_text_options(options, "squad");
+  if (options.stride < 0 || options.stride >= options.max_length) {
+    throw ConfigError("data.stride = ", options.stride, ", but a window has data.max_length = ", options.max_length,
+                      " tokens, and a stride is 0 or more and less than that");
+  }
   const std::filesystem::path file = split_file(folder, split, {"train.json", "train-v1.1.json", "train-v2.0.json"},
                                                 {"dev.json", "dev-v1.1.json", "dev-v2.0.json", "test.json"});
   return std::make_unique<SquadDataset>(read_squad(file), options, split, file.string());

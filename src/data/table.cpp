@@ -69,21 +69,36 @@ double Table::share_read() const {
 }
 
 std::vector<std::string> Table::cells(const Row& row) const {
-  if (kind_ == text::RecordKind::kLine) return json_cells(row);
-  std::vector<std::string> all = text::csv_cells(row.bytes, delimiter_of(kind_));
+  std::vector<std::string> wanted;
+  if (kind_ == text::RecordKind::kLine) {
+    each_value(row, [&](const nlohmann::json& value, const std::string& column) {
+      wanted.push_back(text_of(row, value, column));
+    });
+    return wanted;
+  }
+  const std::vector<std::string> all = text::csv_cells(row.bytes, delimiter_of(kind_));
   if (all.size() != width_) {
     reject(row, concat("has ", counted(std::ssize(all), "column"), ", but the first row names ", width_,
                        "; quote cells that hold delimiters, or correct it"));
   }
-  std::vector<std::string> wanted;
   for (const std::size_t place : places_) wanted.push_back(all[place]);
   return wanted;
 }
 
-std::vector<std::string> Table::json_cells(const Row& row) const {
+std::vector<std::vector<std::string>> Table::lists(const Row& row) const {
+  std::vector<std::vector<std::string>> wanted;
+  each_value(row, [&](const nlohmann::json& list, const std::string& column) {
+    if (!list.is_array()) reject(row, concat("has no list as \"", column, "\"; correct it or choose another column"));
+    std::vector<std::string>& texts = wanted.emplace_back();
+    for (const nlohmann::json& value : list) texts.push_back(text_of(row, value, column));
+  });
+  return wanted;
+}
+
+void Table::each_value(const Row& row,
+                       const std::function<void(const nlohmann::json&, const std::string&)>& take) const {
   const auto json = nlohmann::json::parse(row.bytes, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) reject(row, "is not a JSON object in UTF-8; correct or remove it");
-  std::vector<std::string> wanted;
   for (const std::string& column : columns_) {
     const auto found = json.find(column);
     if (found == json.end()) {
@@ -91,11 +106,14 @@ std::vector<std::string> Table::json_cells(const Row& row) const {
       for (const auto& [name, value] : json.items()) names.push_back(name);
       reject_column(text::RecordReader::place(kind_, row.number), column, names);
     }
-    if (!found->is_string() && !found->is_number() && !found->is_boolean())
-      reject(row, concat("has neither a text nor a number as \"", column, "\"; correct it or choose another column"));
-    wanted.push_back(found->is_string() ? found->get<std::string>() : found->dump());
+    take(*found, column);
   }
-  return wanted;
+}
+
+std::string Table::text_of(const Row& row, const nlohmann::json& value, const std::string& column) const {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number() || value.is_boolean()) return value.dump();
+  reject(row, concat("has neither a text nor a number as \"", column, "\"; correct it or choose another column"));
 }
 
 }  // namespace sluice::data

@@ -1,13 +1,17 @@
 // table: rows of named texts: jsonl (an object a line; numbers count as their text), csv and tsv with a row of names.
+// With lists, a cell of jsonl is a list of texts.
 // Blank rows are left out. A row takes at most text::kMostRecordBytes. No LibTorch.
 // Threads: next() from one at a time; cells() is const. Errors: DataError, which names file and row.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "text/record_reader.h"
 
@@ -26,13 +30,17 @@ class Table {
   bool next(std::vector<Row>& rows, std::uint64_t bytes);
   // In the order of `columns`.
   [[nodiscard]] std::vector<std::string> cells(const Row& row) const;
+  // The same for jsonl whose cells are lists.
+  [[nodiscard]] std::vector<std::vector<std::string>> lists(const Row& row) const;
 
   [[nodiscard]] double share_read() const;
   [[noreturn]] void reject(const Row& row, const std::string& what) const;  // "FILE: line 7 `what`"
 
  private:
   void read_head();
-  [[nodiscard]] std::vector<std::string> json_cells(const Row& row) const;
+  // Calls take(value, column) for each column.
+  void each_value(const Row& row, const std::function<void(const nlohmann::json&, const std::string&)>& take) const;
+  [[nodiscard]] std::string text_of(const Row& row, const nlohmann::json& value, const std::string& column) const;
   [[noreturn]] void reject_column(const std::string& owner, const std::string& column,
                                   const std::vector<std::string>& names) const;
 

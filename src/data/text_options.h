@@ -13,7 +13,7 @@ enum class Packing {
   kApart,     // whole documents that do not see each other: their own numbers in the mask, their own positions
 };
 
-enum class LabelKind { kClass, kNumber, kNone };
+enum class LabelKind { kClass, kNumber, kClassOfEachWord, kNone };
 
 struct TextOptions {
   std::filesystem::path tokenizer;                    // empty: text is read as bytes

@@ -54,6 +54,8 @@ profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string
                                     .model = workload.model,
                                     .label_smoothing = workload.numerics.label_smoothing,
                                     .deterministic = workload.is_deterministic};
+  if (!workload.model.config.empty())  // its path says nothing of what it holds
+    fingerprint.model.config = models::config_json(models::text_config(workload.model), 0);
   for (const device::DeviceDescription& device : device::list_devices()) {
     if (device.device.kind == device::DeviceKind::kCpu) {
       fingerprint.cpu = device.model;

@@ -30,9 +30,10 @@ namespace sluice::task {
 
 // Outputs: logits [n, T, 2] for the first and the last token of an answer. Targets `starts` and `ends`: positions [n]
 // below T, or kNoTarget. The loss is the cross-entropy of starts and ends, each of which is a target; as in Hugging
-// Face, neither padding nor question is masked. Scores by the largest logits, in percent of the windows that have both
-// targets: "span_f1", the overlap with the tokens of the answer, and "span", both ends right. An evaluation appends
-// three sums for SQuAD's own scores of texts (squad_score.h), "f1" and "exact_match": F1, exact matches, and questions.
+// Face, the question's tokens count, too; padding does not, because the model sets its logits to -1e30. Scores by the
+// largest logits, in percent of the windows that have both targets: "span_f1", the overlap with the tokens of the
+// answer, and "span", both ends right. An evaluation appends three sums for SQuAD's own scores of texts
+// (squad_score.h), "f1" and "exact_match": F1, exact matches, and questions.
 [[nodiscard]] TaskPtr make_question_answering();
 
 // As make_language_model(), with the fields of text_inputs(). For masked tokens, the other targets are kNoTarget.

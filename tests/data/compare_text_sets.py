@@ -104,6 +104,18 @@ def csv_samples(tokenizer, rows, max_length, names):
         yield {"inputs": encoding.ids, "types": encoding.type_ids, "targets": [names.index(row["label"])]}
 
 
+def word_samples(tokenizer, rows, max_length, names):
+    """The first token of a word has its label, as in Hugging Face's example for token classification."""
+    tokenizer.enable_truncation(max_length)
+    for row in rows:
+        encoding = tokenizer.encode(row["words"], is_pretokenized=True)
+        targets, before = [], None
+        for word in encoding.word_ids:
+            targets.append(names.index(row["labels"][word]) if word is not None and word != before else -100)
+            before = word
+        yield {"inputs": encoding.ids, "types": encoding.type_ids, "targets": targets}
+
+
 def compare(program, arguments, wanted):
     text = subprocess.run([program, *map(str, arguments)], stdout=subprocess.PIPE, check=True).stdout.decode()
     ours = [json.loads(line) for line in text.splitlines()]
@@ -121,6 +133,22 @@ def compare(program, arguments, wanted):
     return len(ours), sum(sample["starts"][0] > 0 for sample in ours if "starts" in sample)
 
 
+def compare_words(program, rng, folder, tokenizer, name):
+    if name == "roberta":  # Hugging Face's example demands this for words
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
+        tokenizer.post_processor = tokenizers.processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    tokenizer.no_truncation()
+    file = folder / f"{name}-words.json"
+    tokenizer.save(str(file))
+    lists = [[rng.choice(WORDS) for _ in range(rng.randrange(1, 40))] for _ in range(400)]
+    rows = [{"words": words, "labels": [rng.choice(["B-X", "I-X", "O"]) for _ in words]} for words in lists]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    for max_length in (12, 128):
+        count, _ = compare(program, ["jsonl", folder, "train", file, max_length, 0, "words", "", "labels", "words"],
+                           word_samples(tokenizer, rows, max_length, ["B-X", "I-X", "O"]))
+        print(f"{name}, words, {max_length} tokens: {count} rows equal")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
@@ -136,7 +164,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for make in (bert, roberta):
-            tokenizer = make([question["question"] for split in sets["random"] for article in split["data"]
+            tokenizer = make([question["question"] for splits in sets.values() for split in splits for article in split["data"]
                               for paragraph in article["paragraphs"] for question in paragraph["qas"]] + WORDS)
             file = folder / f"{make.__name__}.json"
             tokenizer.save(str(file))
@@ -157,6 +185,7 @@ def main():
                 count, _ = compare(options.program, ["csv", folder, "train", file, max_length, 0, "a", "b", "label"],
                                    csv_samples(tokenizer, rows, max_length, "xyz"))
                 print(f"{make.__name__}, csv, {max_length} tokens: {count} rows equal")
+            compare_words(options.program, rng, folder, tokenizer, make.__name__)
 
 
 if __name__ == "__main__":

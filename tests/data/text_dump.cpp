@@ -1,6 +1,6 @@
 // Prints a data set of texts for compare_text_sets.py:
 //
-//   text_dump NAME PATH SPLIT TOKENIZER MAX_LENGTH STRIDE TEXT TEXT2 LABEL
+//   text_dump NAME PATH SPLIT TOKENIZER MAX_LENGTH STRIDE TEXT TEXT2 LABEL [words]
 //
 // One JSON object for each sample: its fields, and of a question its id, its first token of the context, and the
 // characters of the context's tokens.
@@ -14,7 +14,7 @@
 #include "data/dataset.h"
 #include "data/squad_dataset.h"
 
-int main(int, char** arguments) {
+int main(int count, char** arguments) {
   using namespace sluice::data;
   const std::string split = arguments[3];
   const auto set = open_dataset({.name = arguments[1],
@@ -24,7 +24,8 @@ int main(int, char** arguments) {
                                           .stride = std::stoll(arguments[6]),
                                           .text = arguments[7],
                                           .text2 = arguments[8],
-                                          .label = arguments[9]}},
+                                          .label = arguments[9],
+                                          .label_kind = count > 10 ? LabelKind::kClassOfEachWord : LabelKind::kClass}},
                                 split == "train" ? Split::kTrain : Split::kTest);
   for (std::int64_t i = 0; i < set->size(); ++i) {
     nlohmann::json sample;

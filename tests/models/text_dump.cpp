@@ -114,10 +114,8 @@ void leave_initial_values(const Model& model, Tensors& all) {
   }
 }
 
-// transformers' padding sees the text, and ours nothing, so question answering leaves its logits out.
-at::Tensor loss_of(TextHead head, at::Tensor logits, const nn::Tensors& targets, const Tensors& all) {
+at::Tensor loss_of(TextHead head, const at::Tensor& logits, const nn::Tensors& targets) {
   if (head != TextHead::kQa) return sum_of_losses(logits.flatten(0, -2), targets[0].flatten());
-  if (all.contains("mask")) logits = logits.masked_fill(all.at("mask").eq(0).unsqueeze(2), -INFINITY);
   return (sum_of_losses(logits.select(2, 0), targets[0]) + sum_of_losses(logits.select(2, 1), targets[1])) / 2;
 }
 
@@ -144,7 +142,7 @@ Tensors run(const ModelOptions& options, const std::string& kind) {
     if (i % 2 == 0 && i + 1 < model.layers.size()) all[concat("hidden/", i / 2)] = border.front();
   }
   all["logits"] = border.front();
-  all["loss"] = loss_of(head, border.front(), targets, all);
+  all["loss"] = loss_of(head, border.front(), targets);
   all["loss"].backward();
   add_gradients(model, all);
   return all;

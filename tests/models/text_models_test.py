@@ -82,7 +82,7 @@ def logits_of(outputs):
 
 def loss_of(logits, tensors, targets):
     if "starts" in tensors:
-        if "mask" in tensors:  # what padding itself sees differs: nothing here, the text in transformers
+        if "mask" in tensors:  # transformers does not leave padding out
             logits = logits.masked_fill(tensors["mask"].eq(0).unsqueeze(2), -torch.inf)
         return sum(F.cross_entropy(logits[..., i], tensors[name], reduction="sum") for i, name in
                    enumerate(("starts", "ends"))) / 2

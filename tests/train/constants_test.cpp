@@ -26,7 +26,7 @@ TEST(Constants, OfACheckpointAreThoseThatItWasTrainedWith) {
   const models::ModelOptions vit = vit_options();
   const Constants earlier = saved_constants(nlohmann::json::object(), vit, "step-5");  // before they were saved
   EXPECT_EQ(earlier.model, (models::ModelConstants{.norm_epsilon = 1e-12, .last_norm_epsilon = 1e-12}));
-  EXPECT_EQ(own_constants(vit).model, (models::ModelConstants{.norm_epsilon = 1e-6, .last_norm_epsilon = 1e-6}));
+  EXPECT_EQ(constants_of_model(vit).model, (models::ModelConstants{.norm_epsilon = 1e-6, .last_norm_epsilon = 1e-6}));
   const Constants tanh{.model = {.norm_epsilon = 1e-4, .last_norm_epsilon = 1e-3, .gelu = nn::GeluForm::kTanh},
                        .mean = {0.5},
                        .stddev = {0.1}};
@@ -91,12 +91,14 @@ TEST(Constants, WeightsWithTokensOfTheirOwnAreRefusedOnBytes) {
   gpt2.size = "small";
   const storage::TensorMap tensors{{"transformer.ln_f.bias", at::zeros({768})}};
   storage::write_safetensors(dir / "public.safetensors", tensors);
-  const auto check = [&](const char* file) { return [&, file] { check_tokens_of_weights(dir / file, gpt2, "text"); }; };
+  const auto check = [&](const char* file) {
+    return [&, file] { check_tokens_of_weights(dir / file, gpt2, {.name = "text"}); };
+  };
   EXPECT_THAT(check("public.safetensors"),
               testing::ThrowsMessage<ConfigError>(AllOf(HasSubstr("use a vocabulary of 50257 tokens"),
                                                         HasSubstr("data.name = \"text\" provides bytes"))));
   storage::CheckpointContents contents;
-  put_constants(own_constants(gpt2), contents);
+  put_constants(constants_of_model(gpt2), contents);
   storage::write_safetensors(dir / "ours.safetensors", tensors, contents.metadata);
   EXPECT_NO_THROW(check("ours.safetensors")());
   gpt2.size = "tiny";  // of bytes

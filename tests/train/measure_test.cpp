@@ -17,6 +17,7 @@
 #include "measure/measure_update.h"
 #include "nn/weight_queue.h"
 #include "pipeline/saved_tensors.h"
+#include "support/files.h"
 #include "train/plan/choose_plan.h"
 #include "train/study/profile.h"
 #include "tune/memory.h"
@@ -276,6 +277,20 @@ TEST(FingerprintOf, NamesMachineSoftwareAndModel) {
   EXPECT_EQ(fingerprint.model.name, "vit");
   EXPECT_EQ(fingerprint.model.size, "nano");
   EXPECT_EQ(fingerprint.model.image_size, 32);
+}
+
+TEST(FingerprintOf, HoldsTheContentOfTheModelsConfiguration) {
+  const test::TempDir dir;
+  const auto hash_of = [&](std::int64_t blocks) {
+    models::TextConfig config = models::text_config(models::ModelOptions({.name = "llama", .size = "nano"}));
+    config.blocks = blocks;
+    test::spill(dir / "config.json", models::config_json(config, 0));
+    measure::Workload workload = workload_of(setup_of("mlp"));
+    workload.model = models::ModelOptions({.name = "llama", .config = dir / "config.json"});
+    return profiler::short_hash(measure::fingerprint_of(workload, "9.9"));
+  };
+  EXPECT_EQ(hash_of(2), hash_of(2));
+  EXPECT_NE(hash_of(2), hash_of(3));
 }
 
 TEST(FingerprintOf, NamesThePrecisionInWhichLayersCompute) {

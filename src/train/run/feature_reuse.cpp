@@ -67,6 +67,11 @@ std::filesystem::path temporary_folder() {
   return all / concat("sluice-features-", ::getuid());
 }
 
+bool pads_to_longest(const data::DatasetInfo& info, const config::DataConfig& data) {
+  const data::FieldInfo* const inputs = info.field(data::kInputs);
+  return data.pad != "max" && inputs != nullptr && inputs->sizes == std::vector<std::int64_t>{-1};
+}
+
 data::FeatureCacheOptions cache_options(const config::FreezeConfig& freeze) {
   const auto disk_bytes = freeze.cache == "memory" ? 0 : static_cast<std::uint64_t>(freeze.cache_disk_bytes.bytes);
   return {.memory_bytes = static_cast<std::uint64_t>(freeze.cache_bytes.bytes),
@@ -282,6 +287,10 @@ nlohmann::ordered_json FeatureReuse::fields() const {
 
 void check_feature_reuse(const Setup& setup) {
   if (!keeps_features(setup.config)) return;
+  if (const data::DatasetInfo& info = setup.train_set->info(); pads_to_longest(info, setup.config.data)) {
+    throw ConfigError("freeze.cache = \"", setup.config.freeze.cache, "\" needs samples of one length, but those of ",
+                      info.name, " are padded to the longest of their batch; set data.pad = \"max\"");
+  }
   const data::FeatureCacheOptions options = cache_options(setup.config.freeze);
   if (options.disk_bytes == 0) return;
   const std::filesystem::path there = nearest_existing(options.directory);

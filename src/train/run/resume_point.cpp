@@ -37,7 +37,7 @@ std::int64_t schedule_step(const Setup& setup, const RunState& state) {
 }
 
 Constants starting_constants(Setup& setup) {
-  if (setup.config.model.weights.empty()) return own_constants(setup.model);
+  if (setup.config.model.weights.empty()) return constants_of_model(setup.model);
   setup.weights_path = storage::resolve_weights(setup.config.model.weights);
   const std::filesystem::path& weights = setup.weights_path;
   check_tokens_of_weights(weights, setup.model, setup.train_set->info());

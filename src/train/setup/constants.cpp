@@ -115,7 +115,7 @@ Constants Constants::from_json(const json& json, const std::string& source) {
   }
 }
 
-Constants own_constants(const models::ModelOptions& model) { return {.model = models::own_constants(model)}; }
+Constants constants_of_model(const models::ModelOptions& model) { return {.model = models::own_constants(model)}; }
 
 Constants saved_constants(const json& state, const models::ModelOptions& model, const std::string& source) {
   if (state.contains("constants")) return Constants::from_json(state.at("constants"), source);

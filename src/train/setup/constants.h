@@ -24,7 +24,7 @@ struct Constants {
   [[nodiscard]] static Constants from_json(const nlohmann::json& json, const std::string& source);
 };
 
-[[nodiscard]] Constants own_constants(const models::ModelOptions& model);
+[[nodiscard]] Constants constants_of_model(const models::ModelOptions& model);
 // state: state.json of a checkpoint; earlier versions have no constants in it. source: names the checkpoint.
 [[nodiscard]] Constants saved_constants(const nlohmann::json& state, const models::ModelOptions& model,
                                         const std::string& source);

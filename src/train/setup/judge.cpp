@@ -55,15 +55,12 @@ class QuestionJudge final : public Judge {
  private:
   void take_window(std::int64_t sample, std::map<std::int64_t, task::AnswerSearch>& searches) const {
     const data::QuestionWindow window = questions_.window(windows_.sample_in_whole(sample));
-    std::vector<task::Characters> offsets;
-    for (const auto& range : window.offsets)
-      offsets.push_back({static_cast<std::int64_t>(range.begin), static_cast<std::int64_t>(range.end)});
-    const auto tokens = static_cast<std::int64_t>(window.first_context + offsets.size());
+    const auto tokens = static_cast<std::int64_t>(window.first_context + window.offsets.size());
     const at::Tensor logits = logits_[sample].narrow(0, 0, tokens);
     const std::vector<double> starts = column(logits, 0), ends = column(logits, 1);
     const task::AnswerOptions options{.may_have_none = questions_.file().has_impossible};
     const auto search = searches.try_emplace(window.question, options).first;
-    search->second.add({starts, ends, window.first_context, offsets});
+    search->second.add({starts, ends, window.first_context, window.offsets});
   }
 
   const data::Dataset& windows_;

@@ -227,7 +227,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   setup.task = task_of(setup.model, info, config.train.label_smoothing);
   static_cast<void>(best_by(config.train, setup.task->scores()));  // checks it
   setup.masking = masking_of(config, setup.model);
-  setup.beside_weights = files_beside_weights(config, setup.model);
+  setup.beside_weights = files_beside_weights(config, setup.model, info);
   setup.layers = models::count_layers(setup.model);
   if (!waits_for_schedule) check_pipeline(setup);
   settle_process(setup, process);
@@ -335,68 +335,6 @@ bool keeps_features(const config::Config& config) {
 std::int64_t epochs_of(const Setup& setup) {
   if (setup.config.train.steps == 0) return std::max(setup.config.train.epochs, 1);
   return setup.batches_per_epoch > 0 ? divided_up(setup.total_steps, setup.batches_per_epoch) : 1;
-}
-
-// CPU devices beside GPUs normalise their own samples, as GPUs do.
-bool runs_on_gpus(const Setup& setup) { return cpu_slots(setup.devices) < std::ssize(setup.devices); }
-
-data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
-  const config::Config& config = setup.config;
-  return {.batch_size = setup.global_batch,
-          .share = {.first = std::int64_t{setup.process.rank} * replicas,
-                    .count = replicas,
-                    .parts = std::int64_t{setup.process.processes} * replicas},
-          .threads = config.data.workers,
-          .prefetch = config.data.prefetch,
-          .shard_window = config.data.order == "shards" ? config.data.shuffle_window : 0,
-          .groups_by_length = config.data.by_length,
-          .sizes = {.image_size = setup.model.image_size,
-                    .resize = config.data.resize,
-                    .interpolation = config.data.interpolation == "bicubic" ? data::Interpolation::kBicubic
-                                                                            : data::Interpolation::kBilinear,
-                    .mean = setup.constants.mean,
-                    .stddev = setup.constants.stddev},
-          .augment = {.crop_area = config.data.crop_area,
-                      .crop_padding = config.data.crop_padding,
-                      .horizontal_flip = config.data.flip,
-                      .jitter = {.brightness = config.data.brightness,
-                                 .contrast = config.data.contrast,
-                                 .saturation = config.data.saturation,
-                                 .hue = config.data.hue},
-                      .rand_augment = config.data.rand_augment,
-                      .rand_augment_strength = config.data.rand_augment_strength,
-                      .erasing = config.data.erasing},
-          .views = config.data.views,
-          .mix = {.mixup = config.data.mixup, .cutmix = config.data.cutmix},
-          .seed = config.train.seed,
-          .dtype = dtype_of(config),
-          .skips_broken = config.data.broken == "skip",
-          .epochs = epochs_of(setup),
-          .pins = runs_on_gpus(setup),
-          .gives_bytes = runs_on_gpus(setup),
-          .keeps_samples_local = keeps_features(config) && setup.process.processes > 1,
-          .masking = setup.masking};
-}
-
-data::LoaderOptions train_loader_options(const Setup& setup) {
-  return train_loader_options(setup, setup.config.replicas.local);
-}
-
-data::LoaderOptions eval_loader_options(const Setup& setup, int replicas) {
-  data::LoaderOptions options = train_loader_options(setup, replicas);
-  options.batch_size = setup.config.train.eval_batch;
-  options.groups_by_length = false;
-  options.endless = false;
-  options.shuffle = false;
-  options.shard_window = 0;
-  options.augment = {};
-  options.mix = {};
-  options.keeps_samples_local = false;  // the samples come in the same order each time
-  return options;
-}
-
-data::LoaderOptions eval_loader_options(const Setup& setup) {
-  return eval_loader_options(setup, setup.config.replicas.local);
 }
 
 }  // namespace sluice::train

@@ -24,10 +24,15 @@ void refuse_smoothing(double label_smoothing, const char* task) {
   throw ConfigError("train.label_smoothing = ", label_smoothing, " does not apply to ", task, "; remove it");
 }
 
+// Empty: unknown.
 std::vector<std::string> names_of_labels(const models::ModelOptions& model, const data::DatasetInfo* data) {
-  if (data != nullptr && std::ssize(data->class_names) == model.classes) return data->class_names;
+  const bool has_names = data != nullptr && std::ssize(data->class_names) == model.classes;
+  return has_names ? data->class_names : std::vector<std::string>();
+}
+
+std::vector<std::string> numbers_as_names(std::int64_t count) {
   std::vector<std::string> names;
-  for (int i = 0; i < model.classes; ++i) names.push_back(std::to_string(i));
+  for (std::int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
   return names;
 }
 
@@ -50,9 +55,11 @@ task::TaskPtr task_of(const models::ModelOptions& model, const data::DatasetInfo
       if (model.classes > 1) return task::make_sequence_classification(model.classes, label_smoothing);
       refuse_smoothing(label_smoothing, "a number as label");
       return task::make_regression();
-    case TextHead::kTokens:
+    case TextHead::kTokens: {
       refuse_smoothing(label_smoothing, "model.task = \"tokens\"");
-      return task::make_token_classification(names_of_labels(model, data));
+      const std::vector<std::string> names = names_of_labels(model, data);
+      return task::make_token_classification(names.empty() ? numbers_as_names(model.classes) : names);
+    }
     case TextHead::kQa: refuse_smoothing(label_smoothing, "model.task = \"qa\""); break;
   }
   return task::make_question_answering();
@@ -78,6 +85,7 @@ data::TextOptions text_options(const config::Config& config, const models::Model
                             .threads = device::available_cores()};
   if (data.pack == "documents") options.pack = data::Packing::kApart;
   if (data.pack == "joined") options.pack = data::Packing::kTogether;
+  if (head == TextHead::kTokens) options.label_kind = data::LabelKind::kClassOfEachWord;
   if (head == TextHead::kClassify)
     options.label_kind = config.model.classes == 1 ? data::LabelKind::kNumber : data::LabelKind::kClass;
   return options;
@@ -105,12 +113,13 @@ data::MaskOptions masking_of(const config::Config& config, const models::ModelOp
           .kept = find({"[CLS]", "[SEP]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>"})};
 }
 
-std::map<std::string, std::string> files_beside_weights(const config::Config& config,
-                                                        const models::ModelOptions& model) {
+std::map<std::string, std::string> files_beside_weights(const config::Config& config, const models::ModelOptions& model,
+                                                        const data::DatasetInfo* data) {
   std::map<std::string, std::string> files;
-  if (!models::has_text_config(model)) return files;
+  if (!models::is_text(model)) return files;
   const bool has_labels = model.classes > 0;
-  files["config.json"] = models::config_json(models::text_config(model), has_labels ? model.classes : 0);
+  files["config.json"] =
+      models::config_json(models::text_config(model), has_labels ? model.classes : 0, names_of_labels(model, data));
   if (config.data.tokenizer.empty()) return files;
   const std::filesystem::path tokenizer = config.data.tokenizer;
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {

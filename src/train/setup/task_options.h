@@ -27,7 +27,8 @@ void settle_task(config::Config& config);
 
 // By name: config.json and the tokenizer's files. Empty for models of images.
 [[nodiscard]] std::map<std::string, std::string> files_beside_weights(const config::Config& config,
-                                                                      const models::ModelOptions& model);
+                                                                      const models::ModelOptions& model,
+                                                                      const data::DatasetInfo* data);
 
 // The score of train.best_by. A task without "top1", the default, has another main score.
 [[nodiscard]] std::string best_by(const config::TrainConfig& train, const Scores& scores);

@@ -270,6 +270,44 @@ void settle_for_evaluation(config::Config& config, const EvaluationOptions& opti
   if (!options.of_validation) config.data.validation = 0;
 }
 
+// What an evaluation takes from the outputs of the model beside the scores.
+class Outputs {
+ public:
+  Outputs(const Setup& setup, const EvaluationOptions& options)
+      : options_(options), labels_name_(setup.task->targets().front()), judge_(make_judge(setup)) {
+    if (!options.predictions.empty() && !judge_)
+      throw ConfigError("--predictions writes answers to questions; model.task is not \"qa\", so leave it out");
+  }
+
+  [[nodiscard]] bool are_wanted() const { return judge_ || !options_.logits.empty(); }
+
+  void add(const data::Batch& batch, const at::Tensor& outputs) {
+    if (judge_) judge_->add(batch.sample_ids, outputs);
+    if (options_.logits.empty()) return;
+    if (!logits_.empty() && logits_.back().sizes().slice(1) != outputs.sizes().slice(1))
+      throw ConfigError("--logits: the batches have samples of different lengths; add --set data.pad=max");
+    logits_.push_back(outputs);
+    labels_.push_back(batch.at(labels_name_));
+  }
+
+  // Writes the files. Returns the sums of the judge's scores.
+  [[nodiscard]] std::vector<double> finish(comm::ReplicaSync& sync) {
+    if (!options_.logits.empty())
+      storage::write_safetensors(options_.logits, {{"logits", at::cat(logits_)}, {"labels", at::cat(labels_)}});
+    if (!judge_) return {};
+    std::vector<double> sums = judge_->finish(sync);
+    if (!options_.predictions.empty())
+      storage::write_text_atomically(options_.predictions, judge_->predictions().dump(1) + "\n");
+    return sums;
+  }
+
+ private:
+  const EvaluationOptions& options_;
+  const std::string labels_name_;
+  const std::unique_ptr<Judge> judge_;
+  std::vector<at::Tensor> logits_, labels_;
+};
+
 }  // namespace
 
 Evaluation run_evaluation(const EvaluationOptions& options) {
@@ -290,31 +328,16 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   engine::load_model(composition, evaluated.tensors, evaluated.file.string());
   engine::TrainStep& step = engine.step();
   data::Loader loader(*setup.test_set, eval_loader_options(setup));
+  Outputs outputs(setup, options);
   ScoreSums sums;
-  const std::unique_ptr<Judge> judge = make_judge(setup);
-  if (!options.predictions.empty() && !judge)
-    throw ConfigError("--predictions writes answers to questions; model.task is not \"qa\", so leave it out");
-  std::vector<at::Tensor> logits, labels;
   while (const auto batch = loader.next()) {
     at::Tensor of_batch;
-    at::Tensor* const wanted = options.logits.empty() && !judge ? nullptr : &of_batch;
-    sums += step.evaluate(as_micro_batch(*batch, *setup.task), /*stop=*/false, wanted).scores;
-    if (judge) judge->add(batch->sample_ids, of_batch);
-    if (options.logits.empty()) continue;
-    if (!logits.empty() && logits.back().sizes().slice(1) != of_batch.sizes().slice(1)) {
-      throw ConfigError("--logits: the batches have samples of different lengths; add --set data.pad=max");
-    }
-    logits.push_back(of_batch);
-    labels.push_back(batch->at(setup.task->targets().front()));
+    const auto samples = as_micro_batch(*batch, *setup.task);
+    sums += step.evaluate(samples, /*stop=*/false, outputs.are_wanted() ? &of_batch : nullptr).scores;
+    if (outputs.are_wanted()) outputs.add(*batch, of_batch);
   }
-  if (!options.logits.empty())
-    storage::write_safetensors(options.logits, {{"logits", at::cat(logits)}, {"labels", at::cat(labels)}});
-  if (judge) {
-    const std::vector<double> of_all = judge->finish(*composition.sync);
-    sums.sums.insert(sums.sums.end(), of_all.begin(), of_all.end());
-    if (!options.predictions.empty())
-      storage::write_text_atomically(options.predictions, judge->predictions().dump(1) + "\n");
-  }
+  const std::vector<double> of_answers = outputs.finish(*composition.sync);
+  sums.sums.insert(sums.sums.end(), of_answers.begin(), of_answers.end());
   if (!std::isfinite(sums.loss())) {
     throw DivergedError("the loss of these weights on the test set is ", fixed(sums.loss(), 4),
                         ": their run diverged, or they are for other data; use an earlier checkpoint");

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Text end to end: training as a plain PyTorch loop with transformers does it, and what is saved, resumed and evaluated.
+
+    text_training_test.py [unittest options]        SLUICE_BINARY names the binary; exit status 77: no transformers
+"""
+
+import json
+import pathlib
+import random
+import sys
+import tempfile
+import unittest
+
+import sluice_cli as cli
+
+try:
+    import tokenizers
+    import torch
+    import transformers
+    from safetensors.torch import load_file
+except ImportError:
+    sys.exit(77)
+
+from text_loops import EXACT, batch_of, train_loop
+
+STEPS, ROWS, LENGTH = 30, 8, 24
+WORDS = "a river runs past old mills while quiet herons stand near reeds and watch small silver fish".split()
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64, "max_position_embeddings": 64}
+
+
+def sentence(rng, words):
+    return " ".join(rng.choice(WORDS) for _ in range(words))
+
+
+def questions(rng, count):
+    paragraphs = []
+    for number in range(count):
+        context = sentence(rng, rng.randrange(5, 12))
+        begin = context.index(" ") + 1
+        answer = context[begin:].split()[0]
+        paragraphs.append({"context": context, "qas": [{"id": f"q{number}", "question": sentence(rng, 3), "answers": [
+            {"text": answer, "answer_start": begin}]}]})
+    return {"version": "1.1", "data": [{"title": "mills", "paragraphs": paragraphs}]}
+
+
+def make_tokenizer(file):
+    tokenizer = tokenizers.BertWordPieceTokenizer()
+    tokenizer.train_from_iterator([" ".join(WORDS)] * 4, vocab_size=120, min_frequency=1, show_progress=False)
+    ends = [(token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]")]
+    tokenizer._tokenizer.post_processor = tokenizers.processors.BertProcessing(*ends)
+    tokenizer.save(str(file))
+    return tokenizer.get_vocab_size()
+
+
+class TextTraining(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.rng = random.Random(1)
+        self.vocabulary = make_tokenizer(self.folder / "tokenizer.json")
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+
+    def save_model(self, kind, config):
+        torch.manual_seed(1)
+        model = kind._from_config(config, dtype=torch.float64, attn_implementation="sdpa")
+        model.save_pretrained(self.folder / "start")
+        return model.train()
+
+    def configuration(self, name, data, task, **more):
+        tables = {
+            "device": {"list": "cpu", "threads": 1},
+            "model": {"name": name, "config": str(self.folder / "start/config.json"), "weights": str(self.folder / "start"),
+                      "task": task},
+            "data": {"path": str(self.folder), "tokenizer": str(self.folder / "tokenizer.json"), "max_length": LENGTH, **data},
+            "train": {"steps": STEPS, "global_batch": ROWS, "eval_batch": 3, "optimizer": "adamw", "lr": 1e-3,
+                      "weight_decay": 0.01, "clip_norm": 1.0, "precision": "fp64", "deterministic": True},
+            "checkpoint": {"every_steps": 10},
+            "log": {"tensorboard": False},
+        }
+        for table, values in more.items():
+            tables.setdefault(table, {}).update(values)
+        return cli.write_config(self.folder / f"{task}.toml", **tables)
+
+    def write_rows(self, name, rows):
+        (self.folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+    def train(self, config, run, *arguments):
+        cli.must_run("train", config, "--run-dir", self.folder / run, *arguments)
+        return cli.checkpoints(self.folder / run)[STEPS]
+
+    def assert_equals_loop(self, checkpoint, model):
+        ours, theirs = load_file(checkpoint / "model.safetensors"), model.state_dict()
+        gradients = {name: parameter.grad.norm() for name, parameter in model.named_parameters()}
+        negligible = 1e-10 * max(gradients.values())  # rounding alone, of which AdamW takes the sign
+        trained = [name for name in ours if gradients[name] > negligible]
+        self.assertGreater(len(trained), len(ours) - 5)
+        for name, tensor in ((name, ours[name]) for name in trained):
+            error = (tensor - theirs[name]).norm() / theirs[name].norm()
+            self.assertLess(error.item(), 1e-8, name)
+        loaded, info = type(model).from_pretrained(checkpoint, dtype=torch.float64, output_loading_info=True)
+        self.assertFalse(info["missing_keys"] or info["unexpected_keys"], info)
+        for name, tensor in loaded.state_dict().items():
+            if name in ours:
+                self.assertTrue(torch.equal(tensor, ours[name]), name)
+
+    def test_questions_follow_a_loop_and_answers_are_scored(self):
+        for name in ("train", "dev"):
+            (self.folder / f"{name}.json").write_text(json.dumps(questions(self.rng, ROWS)), encoding="utf-8")
+        config = transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, **SIZES)
+        model = self.save_model(transformers.BertForQuestionAnswering, config)
+        root = json.loads((self.folder / "train.json").read_text())
+        train_loop(model, batch_of(self.tokenizer, root=root), STEPS, lr=1e-3)
+        file = self.configuration("bert", {"name": "squad", "stride": 4}, "qa", pipeline={"stages": 2, "chunks": 3})
+        end = self.train(file, "stages")
+        self.assert_equals_loop(end, model)
+        self.assertIsInstance(transformers.AutoTokenizer.from_pretrained(end)("a river")["input_ids"], list)
+        self.assert_answers(file, end)
+
+    def assert_answers(self, file, end):
+        out = self.folder / "answers.json"
+        said = json.loads(cli.must_run("eval", file, "--weights", end / "model.safetensors", "--predictions", out, "--json").stdout)
+        answers = json.loads(out.read_text())
+        asked = {question["id"]: (question["answers"][0]["text"], paragraph["context"])
+                 for paragraph in json.loads((self.folder / "dev.json").read_text())["data"][0]["paragraphs"]
+                 for question in paragraph["qas"]}
+        self.assertEqual(answers.keys(), asked.keys())
+        for name, answer in answers.items():
+            self.assertIn(answer, asked[name][1])
+        right = sum(answer.removeprefix("a ") == asked[name][0] for name, answer in answers.items())
+        self.assertAlmostEqual(said["exact_match"], 100 * right / len(asked))
+        self.assertGreaterEqual(said["f1"], said["exact_match"])
+        event = cli.events(self.folder / "stages", "eval")[-1]
+        for score in ("exact_match", "f1", "span", "loss"):
+            self.assertAlmostEqual(event[score], said[score], places=9, msg=score)
+
+    def test_a_language_model_follows_a_loop_on_replicas(self):
+        self.write_rows("train.jsonl", [{"text": sentence(self.rng, self.rng.randrange(3, 20))} for _ in range(ROWS)])
+        self.write_rows("test.jsonl", [{"text": sentence(self.rng, 9)}])
+        config = transformers.LlamaConfig(vocab_size=self.vocabulary, num_attention_heads=4, num_key_value_heads=2,
+                                          tie_word_embeddings=True, rms_norm_eps=1e-5, **SIZES)
+        model = self.save_model(transformers.LlamaForCausalLM, config)
+        texts = [json.loads(line)["text"] for line in (self.folder / "train.jsonl").read_text().splitlines()]
+        with EXACT:
+            train_loop(model, batch_of(self.tokenizer, texts=texts), STEPS, lr=1e-3)
+        file = self.configuration("llama", {"name": "jsonl", "max_length": 64, "pack": "documents"}, "lm", replicas={"local": 2}, pipeline={"stages": 2, "chunks": 2})
+        self.assert_equals_loop(self.train(file, "replicas"), model)
+
+    def test_words_with_labels_are_scored_as_entities(self):
+        rows = [[self.rng.choice(WORDS) for _ in range(6)] for _ in range(ROWS)]
+        named = [{"text": words, "label": ["B-ANIMAL" if word in ("herons", "fish") else "O" for word in words]} for words in rows]
+        for name in ("train.jsonl", "test.jsonl"):
+            self.write_rows(name, named)
+        self.save_model(transformers.BertForTokenClassification,
+                        transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, num_labels=2, **SIZES))
+        file = self.configuration("bert", {"name": "jsonl"}, "tokens", train={"lr": 1e-2})
+        end = self.train(file, "words")
+        self.assertEqual(json.loads((end / "config.json").read_text())["id2label"], {"0": "B-ANIMAL", "1": "O"})
+        last = cli.events(self.folder / "words", "eval")[-1]
+        self.assertEqual((last["f1"], last["top1"]), (100, 100))
+
+    def test_masked_and_packed_tokens_resume_in_the_middle_of_an_epoch(self):
+        self.assert_resumes(transformers.BertForMaskedLM, {"pack": "documents"}, "mlm")
+
+    def test_batches_by_length_resume_in_the_middle_of_an_epoch(self):
+        self.assert_resumes(transformers.BertForSequenceClassification, {"by_length": True}, "classify")
+
+    def assert_resumes(self, kind, data, task):
+        rows = [{"text": sentence(self.rng, self.rng.randrange(3, 20)), "label": "xy"[i % 2]} for i in range(13 * ROWS + 3)]
+        self.write_rows("train.jsonl", rows)
+        self.write_rows("test.jsonl", rows[:5])
+        self.save_model(kind, transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
+        file = self.configuration("bert", {"name": "jsonl", **data}, task, model={"dropout": 0.1},
+                                  pipeline={"stages": 2, "chunks": 2})
+        whole = self.train(file, "whole")
+        again = self.train(file, "again", "--resume", cli.checkpoints(self.folder / "whole")[10])
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            ours, wanted = load_file(again / name), load_file(whole / name)
+            self.assertEqual(ours.keys(), wanted.keys())
+            for tensor in wanted:
+                self.assertTrue(torch.equal(ours[tensor], wanted[tensor]), tensor)
+
+    def refused(self, config, *sets):
+        done = cli.run("train", config, "--run-dir", self.folder / "refused", *sets)
+        self.assertNotEqual(done.returncode, 0)
+        return cli.error_of(done)
+
+    def test_what_does_not_fit_is_refused(self):
+        self.write_rows("train.jsonl", [{"text": "a river", "label": "x"}, {"text": "old", "label": "y"}] * 4)
+        self.write_rows("test.jsonl", [{"text": "a", "label": "x"}])
+        config = transformers.BertConfig(vocab_size=self.vocabulary - 1, num_attention_heads=2, **SIZES)
+        self.save_model(transformers.BertForSequenceClassification, config)
+        file = self.configuration("bert", {"name": "jsonl"}, "classify")
+        self.assertIn("take the tokenizer that belongs to the model", self.refused(file))
+        keep = cli.options(freeze={"policy": "linear", "cache": "memory"}, train={"deterministic": False})
+        self.save_model(transformers.BertForSequenceClassification, transformers.BertConfig(
+            vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
+        self.assertIn('set data.pad = "max"', self.refused(file, *keep))
+        done = cli.run("eval", file, "--weights", self.folder / "start", "--predictions", self.folder / "out.json")
+        self.assertIn('model.task is not "qa"', cli.error_of(done))
+        self.assertFalse((self.folder / "out.json").exists())
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    unittest.main()
