@@ -31,11 +31,14 @@ def plan(options):
 
 
 def fine_tuning(arm, seed, options):
+    """Only features of one length can be kept. The other arms have the padding that is fastest for them."""
     folder = text_task.weights_folder(options) if options.weights else "{out}/minilm"
     sets = arguments.device_sets(options) | text_task.data_sets(folder, options) | {
         "model.config": f"{folder}/config.json",
         "model.weights": options.weights.resolve() if options.weights else f"{folder}/model.safetensors",
         "model.dropout": -1,  # as in config.json
+        "data.by_length": True,
+        "data.pad": "max" if "freeze.cache" in elastic_freeze.ARMS[arm] else "longest",
         "train.optimizer": "adamw",
         "train.clip_norm": 1.0,
         "train.lr": options.lr,
@@ -107,7 +110,7 @@ def markdown(summary, options):
         "# elastic_freeze --task squad\n",
         f"BERT ({model}), fine-tuned on the questions of {options.data.name}, {options.epochs} epochs, windows of {options.length} tokens, "
         f"global batch {options.batch}, learning rate {options.lr:g}; {options.devices} {options.device} devices, {options.devices} stages x 1 "
-        f"replica at the start; {arguments.count_with_spread(options.seeds, 'seed')}, arms in turns.\n",
+        f"replica at the start; {arguments.count_with_spread(options.seeds, 'seed')}, arms in turns. Batches of similar lengths, padded to the longest window; with the cache to {options.length} tokens.\n",
         arm_table([row for row in summary if "x" in row], base),
         f"Equal F1: the last F1 of {base} with the same seed, less {options.tolerance:g} points. Its time is that of the steps and changes of "
         "plan before the first evaluation that reaches it, in each arm. A seed that never reaches it counts as factor 0.\n",

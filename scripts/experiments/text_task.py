@@ -84,7 +84,7 @@ def prepare(options):
 
 
 def data_sets(folder, options):
-    """folder: of the model. Windows do not overlap, and all have the same length, as in the published run."""
+    """folder: of the model. Windows do not overlap, as in the published run."""
     return {
         "model.name": "bert",
         "model.task": "qa",
@@ -93,7 +93,6 @@ def data_sets(folder, options):
         "data.tokenizer": f"{folder}/tokenizer.json",
         "data.max_length": options.length,
         "data.stride": 0,
-        "data.pad": "max",
         "data.crop_padding": 0,  # single_device.toml has crops and flips
         "data.flip": False,
     }

@@ -38,17 +38,18 @@ def tuned(arm, seed, by_second, exact_match=20.0):
 
 
 class ElasticPlanTest(unittest.TestCase):
-    def test_every_arm_has_every_place_and_arms_differ_in_freezing_alone(self):
+    def test_every_arm_has_every_place_and_arms_differ_in_freezing_and_padding(self):
         plan = elastic_squad.plan(elastic_options(seeds=2))
         self.assertEqual([run.name for run in plan], [f"{arm}-seed{seed}" for seed, arms in (
             (1, ("none", "freeze", "elastic", "cache", "all")), (2, ("freeze", "elastic", "cache", "all", "none"))) for arm in arms])
-        rest = [{key: value for key, value in run.sets.items() if not key.startswith("freeze.")} for run in plan[:5]]
+        rest = [{key: value for key, value in run.sets.items() if not key.startswith(("freeze.", "data.pad"))} for run in plan[:5]]
         self.assertEqual(rest, [rest[0]] * 5)
         freezing = {run.columns["arm"]: {key: value for key, value in run.sets.items() if key.startswith("freeze.")} for run in plan[:5]}
         self.assertEqual(freezing["none"]["freeze.policy"], "none")
         self.assertEqual(freezing["all"], {"freeze.policy": "linear", "freeze.alpha": 1 / 3, "freeze.elastic": True, "freeze.replicas": True,
                                            "freeze.cache": "memory"})
-        self.assertEqual(rest[0]["data.pad"], "max", "features of varying length cannot be kept")
+        self.assertEqual([run.sets["data.pad"] for run in plan[:5]], ["longest"] * 3 + ["max"] * 2, "features of varying length cannot be kept")
+        self.assertTrue(rest[0]["data.by_length"])
 
     def test_the_small_scale_is_minilm_on_two_cpu_devices(self):
         [run] = elastic_squad.plan(elastic_options(seeds=1, arms=["none"]))
