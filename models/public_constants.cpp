@@ -128,8 +128,7 @@ void read_timm(const json& config, const ModelOptions& model, const std::string&
   if (name.get<std::string>().find("quickgelu") != std::string::npos)
     refuse(source, "architecture", name, "only GELU is known here, exact or by tanh");
   if (model.name.starts_with("resnet")) return check_resnet_of_timm(config, arguments, model, source);
-  if (own_constants(model.name).norm_epsilon == 0)
-    return require(source, arguments, "act_layer", "relu", "it has ReLU");
+  if (own_constants(model).norm_epsilon == 0) return require(source, arguments, "act_layer", "relu", "it has ReLU");
   read_epsilon(source, arguments, "norm_eps", constants.norm_epsilon);
   if (!value_of(arguments, "norm_eps").is_null()) constants.last_norm_epsilon = constants.norm_epsilon;
   read_gelu(source, arguments, "act_layer", constants.gelu);
@@ -154,18 +153,18 @@ std::vector<double> numbers_in(const json& list, const std::string& key, const s
 
 }  // namespace
 
-ModelConstants constants_by_names(NamesOf names, const std::string& model) {
+ModelConstants constants_by_names(NamesOf names, const ModelOptions& model) {
   constexpr double kOfTransformers = 1e-12;
   ModelConstants constants = own_constants(model);
-  if (model == "vit" && are_transformers(names, model))
-    constants.norm_epsilon = constants.last_norm_epsilon = kOfTransformers;
-  if (model == "convnext" && are_transformers(names, model)) constants.last_norm_epsilon = kOfTransformers;
+  if (!are_transformers(names, model.name)) return constants;
+  if (model.name == "vit") constants.norm_epsilon = constants.last_norm_epsilon = kOfTransformers;
+  if (model.name == "convnext") constants.last_norm_epsilon = kOfTransformers;
   return constants;
 }
 
 ModelConstants public_constants(NamesOf names, const ModelOptions& model, const json& config,
                                 const std::string& source) {
-  ModelConstants constants = constants_by_names(names, model.name);
+  ModelConstants constants = constants_by_names(names, model);
   if (is_of_transformers(config)) {
     if (are_transformers(names, model.name)) read_transformers(config, model, source, constants);
   } else if (value_of(config, "architecture").is_string() && are_timms(names, model.name)) {

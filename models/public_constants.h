@@ -14,7 +14,7 @@
 namespace sluice::models {
 
 // Constants implied by a file's tensor names alone. Checkpoints without `constants` count as kOurs.
-[[nodiscard]] ModelConstants constants_by_names(NamesOf names, const std::string& model);
+[[nodiscard]] ModelConstants constants_by_names(NamesOf names, const ModelOptions& model);
 
 // Like constants_by_names(), refined by config.json. `config` may be null and is ignored if it is from another library.
 // source: file name for messages.

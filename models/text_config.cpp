@@ -241,7 +241,7 @@ void refuse_other_kinds(const Reader& reader, const json& fields) {
   for (const char* experts : {"num_local_experts", "num_experts", "n_routed_experts"})
     if (reader.has(experts)) reader.refuse(experts, "is not supported: mixtures of experts are not; use a dense model");
   if (reader.has("quantization_config"))
-    throw ConfigError("quantization_config is set, but quantised weights are not supported; use the original model");
+    reader.refuse("quantization_config", "is not supported: quantised weights are not; use the original model");
   if (!reader.has("layer_types")) return;
   for (const json& type : fields["layer_types"])
     if (type != "full_attention")

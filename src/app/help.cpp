@@ -24,6 +24,7 @@ const std::map<std::string_view, std::vector<std::string_view>>& examples() {
       {"serve", {"sluice serve configs/parameter_server.toml --set ps.placement=servers --run-dir runs/served"}},
       {"eval",
        {"sluice eval --checkpoint runs/a", "sluice eval configs/quickstart.toml --weights model.safetensors --json"}},
+      {"merge", {"sluice merge runs/a --out merged"}},
       {"step", {"sluice step configs/quickstart.toml --out step.safetensors"}},
       {"tokenize",
        {"sluice tokenize train.jsonl valid.jsonl --tokenizer tokenizer.json --out data",

@@ -18,7 +18,7 @@ inline Limit at_least(std::int64_t low) { return IntegerRange{low, kNoLimit}; }
 inline Limit real_at_least(double low) { return RealRange{.low = low}; }
 inline Limit above(double low) { return RealRange{.low = low, .low_open = true}; }
 inline Limit real_between(double low, double high) { return RealRange{.low = low, .high = high}; }
-inline Limit fraction() { return RealRange{.low = 0, .high = 1, .high_open = true}; }
+inline Limit fraction(double low = 0) { return RealRange{.low = low, .high = 1, .high_open = true}; }
 inline Limit any() { return std::monostate{}; }
 inline Limit words(Words list) { return list; }
 

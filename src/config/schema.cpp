@@ -89,9 +89,9 @@ Keys model_keys() {
        kPerProcess},
       {"model.task", model<&C::task>(), words({"", "lm", "mlm", "classify", "tokens", "qa"}), "",
        "What a text model is trained for. lm: the next token. mlm: masked tokens. classify: a class of the text, or "
-       "with "
-       "model.classes = 1 a number. tokens: a class of each token. qa: the answer to a question, as a part of a text. "
-       "Empty: qa for the data set squad, classify for bert with jsonl or csv, else what the model is made for"},
+       "with model.classes = 1 a number. tokens: a class of each word. qa: the answer to a question, as a part of a "
+       "text. Empty: qa for the data set squad, classify for bert with jsonl or csv, else mlm for bert and lm for the "
+       "others"},
       {"model.classes", model<&C::classes>(), between(0, 10'000'000), "",
        "Outputs of the classifier. 0: the number of classes in the data", kAdvanced},
       {"model.image_size", model<&C::image_size>(), between(0, 65'536), "pixels",
@@ -111,8 +111,8 @@ Keys model_keys() {
        "Number of positions of a language model, which is also the length of its training sequences. 0: from "
        "model.size",
        kAdvanced},
-      {"model.dropout", model<&C::dropout>(), real_between(-1, 0.99), "",
-       "Dropout probability of activations. -1: the values in model.config; VGG has dropout after its first two linear "
+      {"model.dropout", model<&C::dropout>(), fraction(-1), "",
+       "Dropout probability of activations. Below 0: the values in model.config. VGG has dropout after its first two linear "
        "layers (torchvision uses 0.5)"},
       {"model.stochastic_depth", model<&C::stochastic_depth>(), fraction(), "",
        "Probability that a sample skips a block of convnext: this value in the last block, falling linearly to 0 in "

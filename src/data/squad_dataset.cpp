@@ -111,7 +111,7 @@ class SquadDataset final : public Dataset, public QuestionSet {
                                          .strategy = text::TruncationStrategy::kOnlySecond});
     } catch (const Error& error) {
       throw Error(error.exit_code(), concat(name_, ": question \"", printable(question.id), "\": ", error.what(),
-                                            "; set a larger data.max_length or a smaller data.stride"));
+                                            ": set data.max_length, or a smaller data.stride"));
     }
   }
 
@@ -157,8 +157,8 @@ class SquadDataset final : public Dataset, public QuestionSet {
 std::unique_ptr<Dataset> open_squad(const std::filesystem::path& folder, const TextOptions& options, Split split) {
   check_text_options(options, "squad");
   if (options.stride < 0 || options.stride >= options.max_length) {
-    throw ConfigError("data.stride = ", options.stride, ", but a window has data.max_length = ", options.max_length,
-                      " tokens, and a stride is 0 or more and less than that");
+    throw ConfigError("data.stride = ", options.stride, ", but it must be below data.max_length = ", options.max_length,
+                      "; set it to ", options.max_length / 3, ", for example");
   }
   const std::filesystem::path file = split_file(folder, split, {"train.json", "train-v1.1.json", "train-v2.0.json"},
                                                 {"dev.json", "dev-v1.1.json", "dev-v2.0.json", "test.json"});

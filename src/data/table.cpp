@@ -35,9 +35,9 @@ void Table::reject(const Row& row, const std::string& what) const {
 
 void Table::reject_column(const std::string& owner, const std::string& column,
                           const std::vector<std::string>& names) const {
-  throw DataError(path_.string(), ": ", owner, " has no \"", printable(column), "\", but \"",
-                  printable(join(names, "\", \"")), "\"", printable(did_you_mean(column, names)),
-                  "; choose one of its names");
+  throw DataError(
+      path_.string(), ": ", owner, " has no \"", printable(column), "\", but \"", printable(join(names, "\", \"")),
+      "\"; correct data.text_column, data.pair_column or data.label_column", printable(did_you_mean(column, names)));
 }
 
 void Table::read_head() {

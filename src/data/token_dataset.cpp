@@ -217,6 +217,7 @@ std::unique_ptr<Dataset> open_tokens(const fs::path& path, const TextOptions& op
 
 std::unique_ptr<Dataset> open_tokenized_text(const std::string& name, const fs::path& path, const TextOptions& options,
                                              Split split) {
+  check_text_options(options, name);
   const auto tokenizer = text::open_tokenizer(options.tokenizer);
   const std::vector<std::string> endings = name == "csv"     ? std::vector<std::string>{".csv", ".tsv"}
                                            : name == "jsonl" ? std::vector<std::string>{".jsonl", ".ndjson"}

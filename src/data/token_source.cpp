@@ -170,7 +170,7 @@ std::unique_ptr<TokenSource> tokenize_documents(const std::filesystem::path& fil
                                                 const TextOptions& options, TextPart part) {
   auto tokens = std::make_unique<TokenizedText>(tokenizer.end_id());
   const auto rule_of_text = options.each_line_is_document ? text::DocumentRule::kLine : text::DocumentRule::kFile;
-  text::DocumentText rule(file, rule_of_text, options.text);
+  text::DocumentText rule(file, rule_of_text, options.text, "data.text_column");
   PartReader part_reader(file, rule, part);
   text::RecordReader& reader = part_reader.reader();
   if (std::string head; rule.has_head() && reader.next(head)) rule.read_head(head);

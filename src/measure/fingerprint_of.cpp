@@ -1,5 +1,7 @@
 #include "measure/fingerprint_of.h"
 
+#include <algorithm>
+
 #include <torch/version.h>
 
 #include "device/cpu_threads.h"
@@ -37,6 +39,15 @@ std::optional<bool> tf32_of(const Workload& workload) {
   return matters ? std::optional(workload.tf32) : std::nullopt;
 }
 
+std::optional<std::vector<std::string>> optional_inputs_of(const Workload& workload) {
+  std::vector<std::string> names;
+  for (const models::TensorInfo& info : models::make_without_values(workload.model).inputs) {
+    const bool is_given = std::ranges::find(workload.optional_inputs, info.name) != workload.optional_inputs.end();
+    if (info.is_optional && is_given) names.push_back(info.name);
+  }
+  return names.empty() ? std::nullopt : std::optional(names);
+}
+
 }  // namespace
 
 profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string& version) {
@@ -54,6 +65,8 @@ profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string
                                     .model = workload.model,
                                     .label_smoothing = workload.numerics.label_smoothing,
                                     .deterministic = workload.is_deterministic};
+  if (workload.tokens > 0) fingerprint.model.context = static_cast<int>(workload.tokens);
+  fingerprint.inputs = optional_inputs_of(workload);
   if (!workload.model.config.empty())  // its path says nothing of what it holds
     fingerprint.model.config = models::config_json(models::text_config(workload.model), 0);
   for (const device::DeviceDescription& device : device::list_devices()) {

@@ -138,18 +138,20 @@ void LayerBench::run_repeatably(std::int64_t samples, const Around& around) {
 }
 
 at::Tensor LayerBench::random(const models::TensorInfo& info, std::int64_t samples) const {
-  std::vector<std::int64_t> sizes = info.sizes;
+  const bool is_shorter = workload_.tokens > 0 && !info.sizes.empty();
+  std::vector<std::int64_t> sizes = is_shorter ? std::vector{workload_.tokens} : info.sizes;
   sizes.insert(sizes.begin(), samples);
   const auto device = at::TensorOptions().device(device::torch_device(workload_.device));
   if (info.bound == 0) return at::randn(sizes, device.dtype(workload_.model.dtype));
-  return at::randint(info.lowest, info.bound, sizes, device.dtype(at::kLong));
+  const bool are_positions = info.name == "positions" || info.name == "starts" || info.name == "ends";
+  const std::int64_t bound = are_positions && workload_.tokens > 0 ? workload_.tokens : info.bound;
+  return at::randint(info.lowest, bound, sizes, device.dtype(at::kLong));
 }
 
-// Optional inputs only if the task gives them.
 const nn::Tensors& LayerBench::inputs_of(std::int64_t samples) {
   const auto [entry, is_new] = inputs_.try_emplace(samples);
   if (!is_new) return entry->second;
-  const std::vector<std::string>& given = workload_.task->inputs();
+  const std::vector<std::string>& given = workload_.optional_inputs;
   for (const models::TensorInfo& info : model_.inputs) {
     const bool is_given = !info.is_optional || std::ranges::find(given, info.name) != given.end();
     entry->second.push_back(is_given ? random(info, samples) : at::Tensor());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "device/device.h"
 #include "models/model.h"
@@ -15,6 +16,8 @@ namespace sluice::measure {
 struct Workload {
   models::ModelOptions model;  // its seed is also the seed of dropout
   task::TaskPtr task = task::make_classification();
+  std::int64_t tokens = 0;                        // of a text; 0: as many as the model has positions
+  std::vector<std::string> optional_inputs = {};  // those that the data have, such as mask
   int layers = 0;
   device::Device device;
   int threads = 1;  // per CPU device

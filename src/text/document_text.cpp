@@ -34,18 +34,19 @@ std::vector<std::string> csv_cells(std::string_view row, char delimiter) {
   return fields;
 }
 
-DocumentText::DocumentText(const std::filesystem::path& file, DocumentRule rule, std::string column)
+DocumentText::DocumentText(const std::filesystem::path& file, DocumentRule rule, std::string column, std::string option)
     : path_(file),
       kind_(kind_of(file.extension().string(), rule)),
       is_json_(file.extension() == ".jsonl" || file.extension() == ".ndjson"),
-      column_(std::move(column)) {}
+      column_(std::move(column)),
+      option_(std::move(option)) {}
 
 void DocumentText::read_head(std::string_view row) {
   const auto names = csv_cells(row, kind_ == RecordKind::kTsvRow ? '\t' : ',');
   const auto found = std::find(names.begin(), names.end(), column_);
   if (found == names.end()) {
     throw DataError(path_.string(), ": has no column \"", printable(column_), "\", but \"",
-                    printable(join(names, "\", \"")), "\"; choose one with --column");
+                    printable(join(names, "\", \"")), "\"; choose one with ", option_);
   }
   index_ = static_cast<std::size_t>(found - names.begin());
 }
@@ -62,8 +63,9 @@ std::string_view DocumentText::text_of(std::string_view record, std::uint64_t nu
     auto json = nlohmann::json::parse(record, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object()) fail("is not a JSON object; correct or remove it");
     const auto found = json.find(column_);
-    if (found == json.end()) fail("has no \"", printable(column_), "\"; choose the column with --column");
-    if (!found->is_string()) fail("has no text as \"", printable(column_), "\"; correct it or choose another --column");
+    if (found == json.end()) fail("has no \"", printable(column_), "\"; choose the column with ", option_);
+    if (!found->is_string())
+      fail("has no text as \"", printable(column_), "\"; correct it or choose another one with ", option_);
     scratch = std::move(found->get_ref<std::string&>());
     return scratch;
   }

@@ -23,7 +23,8 @@ enum class DocumentRule {
 // How the text of a file is found. By its name: .jsonl and .ndjson, .csv, .tsv; all others are plain text.
 class DocumentText {
  public:
-  DocumentText(const std::filesystem::path& file, DocumentRule rule, std::string column);
+  DocumentText(const std::filesystem::path& file, DocumentRule rule, std::string column,
+               std::string option = "--column");
 
   [[nodiscard]] RecordKind kind() const { return kind_; }
   [[nodiscard]] bool has_head() const { return kind_ == RecordKind::kCsvRow || kind_ == RecordKind::kTsvRow; }
@@ -37,7 +38,7 @@ class DocumentText {
   std::filesystem::path path_;
   RecordKind kind_;
   bool is_json_;
-  std::string column_;
+  std::string column_, option_;
   std::size_t index_ = 0;  // of the column
 };
 

@@ -151,7 +151,7 @@ TEST(RejectRange, SaysTheRangeAndTheValue) {
   EXPECT_THAT(error_of("[train]\nlr = inf\n"), HasSubstr("train.lr = inf is out of range"));
   EXPECT_THAT(error_of("[train]\nlr = nan\n"), HasSubstr("train.lr = nan is out of range"));
   EXPECT_EQ(error_of("[model]\ndropout = 1.0\n"),
-            "run.toml:2: model.dropout = 1.0 is out of range; it must be >= 0.0 and < 1.0");
+            "run.toml:2: model.dropout = 1.0 is out of range; it must be >= -1.0 and < 1.0");
   EXPECT_EQ(error_of("[data]\nworkers = 257\n"), "run.toml:2: data.workers = 257 is out of range; it must be <= 256");
   EXPECT_EQ(error_of("[data]\nworkers = -1\n"), "run.toml:2: data.workers = -1 is out of range; it must be 0 to 256");
   EXPECT_EQ(error_of("[train]\nglobal_batch = 0\n"),

@@ -122,7 +122,7 @@ TEST_F(TextSets, SquadSaysWhatIsWrong) {
     ADD_FAILURE() << "no room for the context";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("train.json: question \"q\": "));
-    EXPECT_THAT(error.what(), HasSubstr("; set a larger data.max_length or a smaller data.stride"));
+    EXPECT_THAT(error.what(), HasSubstr(": set data.max_length, or a smaller data.stride"));
   }
 }
 

@@ -95,8 +95,8 @@ TEST(LoraOfModels, TakesTargetsByTheEndOfTheirNames) {
 }
 
 TEST(LoraOfModels, RefusesKeysThatDoNotFit) {
-  EXPECT_THAT(refusal(with_lora("bert", "mlm", {"query", "valeu"})),
-              AllOf(HasSubstr("model.lora_targets has \"valeu\", but bert has no such linear layer"),
+  EXPECT_THAT(refusal(with_lora("bert", "mlm", {"query", "values"})),
+              AllOf(HasSubstr("model.lora_targets has \"values\", but bert has no such linear layer"),
                     HasSubstr("query, key, value, dense"), HasSubstr("did you mean 'value'?")));
   ModelOptions large = with_lora("bert", "mlm");
   large.lora_rank = 33;

@@ -30,17 +30,29 @@ TEST(PublicConstants, OfFilesWithoutConfigTheNamesTell) {
   const ModelConstants fresh{.norm_epsilon = 1e-6, .last_norm_epsilon = 1e-6};
   for (const char* name : {"vit", "convnext"}) {
     EXPECT_EQ(own_constants(name), fresh) << name;
-    EXPECT_EQ(constants_by_names(NamesOf::kTimm, name), fresh) << name;
+    EXPECT_EQ(constants_by_names(NamesOf::kTimm, model_named(name)), fresh) << name;
   }
-  EXPECT_EQ(constants_by_names(NamesOf::kTorchvision, "vit"), fresh);
-  EXPECT_EQ(constants_by_names(NamesOf::kOurs, "convnext"), fresh);  // torchvision's names
+  EXPECT_EQ(constants_by_names(NamesOf::kTorchvision, model_named("vit")), fresh);
+  EXPECT_EQ(constants_by_names(NamesOf::kOurs, model_named("convnext")), fresh);  // torchvision's names
   for (const NamesOf names : {NamesOf::kOurs, NamesOf::kHuggingFace}) {
-    EXPECT_EQ(constants_by_names(names, "vit"), (ModelConstants{.norm_epsilon = 1e-12, .last_norm_epsilon = 1e-12}));
-    EXPECT_EQ(constants_by_names(names, "gpt2"), own_constants("gpt2"));
+    EXPECT_EQ(constants_by_names(names, model_named("vit")),
+              (ModelConstants{.norm_epsilon = 1e-12, .last_norm_epsilon = 1e-12}));
+    EXPECT_EQ(constants_by_names(names, model_named("gpt2")), own_constants("gpt2"));
   }
-  EXPECT_EQ(constants_by_names(NamesOf::kHuggingFace, "convnext"),
+  EXPECT_EQ(constants_by_names(NamesOf::kHuggingFace, model_named("convnext")),
             (ModelConstants{.norm_epsilon = 1e-6, .last_norm_epsilon = 1e-12}));
-  EXPECT_EQ(constants_by_names(NamesOf::kHuggingFace, "resnet50"), ModelConstants());
+  EXPECT_EQ(constants_by_names(NamesOf::kHuggingFace, model_named("resnet50")), ModelConstants());
+}
+
+TEST(PublicConstants, ATextModelHasThoseOfItsConfig) {
+  ModelOptions model = model_named("bert");
+  TextConfig config = text_config(model);
+  config.epsilon = 1e-3;
+  config.gelu = nn::GeluForm::kTanh;
+  model.text = std::make_shared<TextConfig>(config);
+  const ModelConstants said{.norm_epsilon = 1e-3, .last_norm_epsilon = 1e-3, .gelu = nn::GeluForm::kTanh};
+  EXPECT_EQ(constants_by_names(NamesOf::kOurs, model), said);
+  EXPECT_EQ(constants_read(NamesOf::kOurs, model, nullptr), said);
 }
 
 TEST(PublicConstants, ConfigOfTransformersCountsForItsOwnNames) {
@@ -55,13 +67,15 @@ TEST(PublicConstants, ConfigOfTransformersCountsForItsOwnNames) {
   EXPECT_EQ(constants_read(NamesOf::kHuggingFace, model_named("gpt2"),
                            {{"model_type", "gpt2"}, {"layer_norm_epsilon", 1e-3}, {"activation_function", "gelu"}}),
             (ModelConstants{.norm_epsilon = 1e-3, .last_norm_epsilon = 1e-3}));
-  EXPECT_EQ(constants_read(NamesOf::kOurs, model_named("vit"), json()), constants_by_names(NamesOf::kOurs, "vit"));
+  EXPECT_EQ(constants_read(NamesOf::kOurs, model_named("vit"), json()),
+            constants_by_names(NamesOf::kOurs, model_named("vit")));
 }
 
 TEST(PublicConstants, ConfigOfTimmCountsForItsOwnNames) {
   const json config{{"architecture", "vit_tiny_patch16_224"}, {"model_args", {{"act_layer", "gelu_tanh"}}}};
   EXPECT_EQ(constants_read(NamesOf::kTimm, model_named("vit"), config).gelu, nn::GeluForm::kTanh);
-  EXPECT_EQ(constants_read(NamesOf::kOurs, model_named("vit"), config), constants_by_names(NamesOf::kOurs, "vit"));
+  EXPECT_EQ(constants_read(NamesOf::kOurs, model_named("vit"), config),
+            constants_by_names(NamesOf::kOurs, model_named("vit")));
   const json with_epsilon{{"architecture", "convnext_base"}, {"model_args", {{"norm_eps", 1e-5}}}};
   EXPECT_EQ(constants_read(NamesOf::kTimm, model_named("convnext"), with_epsilon),
             (ModelConstants{.norm_epsilon = 1e-5, .last_norm_epsilon = 1e-5}));

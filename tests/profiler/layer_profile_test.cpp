@@ -248,7 +248,13 @@ TEST(Fingerprint, SaysNothingOfTheUsualWinograd) {
 }
 
 TEST(Fingerprint, EveryFieldChangesTheHash) {
-  const Fingerprint original = example().fingerprint;
+  Fingerprint original = example().fingerprint;
+  for (const char* of_text : {"inputs", "config", "task", "lora_rank"})
+    EXPECT_FALSE(to_json(original).contains(of_text)) << "profiles of earlier versions lack it";
+  original.inputs = {{"types"}};
+  original.model.config = "{}", original.model.task = "qa";
+  original.model.lora_rank = 2, original.model.lora_alpha = 3, original.model.lora_dropout = 0.2;
+  original.model.lora_targets = {"value"};
   EXPECT_TRUE(differences(original, original).empty());
   EXPECT_EQ(short_hash(original).size(), 16U);
   const std::vector<std::pair<std::string, std::function<void(Fingerprint&)>>> changes{
@@ -268,6 +274,7 @@ TEST(Fingerprint, EveryFieldChangesTheHash) {
       {"batch_norm", [](auto& f) { f.batch_norm = "deferred"; }},
       {"model", [](auto& f) { f.model.name = "mlp"; }},
       {"model_size", [](auto& f) { f.model.size = "tiny"; }},
+      {"inputs", [](auto& f) { f.inputs = {{"mask"}}; }},
       {"config", [](auto& f) { f.model.config = "config.json"; }},
       {"task", [](auto& f) { f.model.task = "lm"; }},
       {"lora_rank", [](auto& f) { f.model.lora_rank = 8; }},

@@ -293,6 +293,16 @@ TEST(FingerprintOf, HoldsTheContentOfTheModelsConfiguration) {
   EXPECT_NE(hash_of(2), hash_of(3));
 }
 
+TEST(FingerprintOf, NamesTheLengthAndTheInputsOfTexts) {
+  measure::Workload workload = workload_of(setup_of("mlp"));
+  workload.model = models::ModelOptions({.name = "bert", .size = "nano"});
+  workload.tokens = 12;
+  workload.optional_inputs = {"inputs", "mask", "targets"};
+  const profiler::Fingerprint fingerprint = measure::fingerprint_of(workload, "9.9");
+  EXPECT_EQ(fingerprint.model.context, 12);
+  EXPECT_EQ(fingerprint.inputs, std::vector<std::string>{"mask"});
+}
+
 TEST(FingerprintOf, NamesThePrecisionInWhichLayersCompute) {
   for (const std::string name : {"fp32", "bf16", "fp64"}) {
     const train::Setup setup = setup_of("mlp", [&](auto& config) { config.train.precision = name; });

@@ -119,7 +119,7 @@ Constants constants_of_model(const models::ModelOptions& model) { return {.model
 
 Constants saved_constants(const json& state, const models::ModelOptions& model, const std::string& source) {
   if (state.contains("constants")) return Constants::from_json(state.at("constants"), source);
-  return {.model = models::constants_by_names(models::NamesOf::kOurs, model.name)};
+  return {.model = models::constants_by_names(models::NamesOf::kOurs, model)};
 }
 
 Constants constants_of_weights(const fs::path& weights, const config::Config& config,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -226,7 +227,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   const data::DatasetInfo* const info = setup.train_set == nullptr ? nullptr : &setup.train_set->info();
   setup.task = task_of(setup.model, info, config.train.label_smoothing);
   static_cast<void>(best_by(config.train, setup.task->scores()));  // checks it
-  setup.masking = masking_of(config, setup.model);
+  if (!of_own_batch) setup.masking = masking_of(config, setup.model);
   setup.beside_weights = files_beside_weights(config, setup.model, info);
   setup.layers = models::count_layers(setup.model);
   if (!waits_for_schedule) check_pipeline(setup);
@@ -299,8 +300,14 @@ std::vector<std::string> unused_devices(const Setup& setup, int slots) {
 }
 
 measure::Workload workload_of(const Setup& setup) {
+  const bool is_text = setup.train_set != nullptr && setup.train_set->info().kind == SampleKind::kTokens;
+  std::vector<std::string> fields;
+  if (is_text)
+    std::ranges::transform(setup.train_set->info().fields, std::back_inserter(fields), &data::FieldInfo::name);
   return {.model = setup.model,
           .task = setup.task,
+          .tokens = is_text ? setup.train_set->info().context : 0,
+          .optional_inputs = std::move(fields),
           .layers = setup.layers,
           .device = setup.devices.front(),
           .threads = setup.cpu_threads,

@@ -88,13 +88,14 @@ storage::TensorMap read_batch_file(const fs::path& file) {
   throw DataError(file.string(), ": '", name, "' is ", tensor.sizes(), ", but ", needed);
 }
 
+// key: raises `count`; null if none does.
 void check_numbers(const fs::path& file, const char* name, const at::Tensor& values, const char* what,
                    std::int64_t count, const char* key) {
   const auto low = values.min().item<std::int64_t>(), high = values.max().item<std::int64_t>();
   if (low >= 0 && high < count) return;
-  throw DataError(file.string(), ": '", name, "' holds ", low < 0 ? low : high, ", but the model has ", count, " ",
-                  what, ", 0 to ", count - 1,
-                  low < 0 ? "; correct the file" : concat("; set ", key, " = ", high + 1, " or more"));
+  throw DataError(
+      file.string(), ": '", name, "' holds ", low < 0 ? low : high, ", but the model has ", count, " ", what, ", 0 to ",
+      count - 1, low < 0 || key == nullptr ? "; correct the file" : concat("; set ", key, " = ", high + 1, " or more"));
 }
 
 at::Tensor as_integers(const fs::path& file, const char* name, const at::Tensor& tensor, const char* what) {
@@ -126,22 +127,22 @@ at::Tensor text_field(const fs::path& file, const at::Tensor& tensor, const mode
                       at::IntArrayRef sizes) {
   const char* const name = info.name.c_str();
   const bool is_number = info.bound == 0;
-  const at::Tensor values = is_number ? tensor.to(at::kDouble) : as_integers(file, name, tensor, "tokens");
+  const at::Tensor values = is_number
+                                ? tensor.to(at::kDouble)
+                                : as_integers(file, name, tensor, info.name == data::kInputs ? "tokens" : "its values");
   const at::IntArrayRef needed = info.sizes.empty() ? sizes.slice(0, 1) : sizes;
   if (values.sizes() != needed) reject_tensor(file, name, tensor, concat("the inputs are ", sizes));
   return values;
 }
 
 at::Tensor text_input(const fs::path& file, const at::Tensor& tensor, const models::TensorInfo& info,
-                      const models::ModelOptions& model, at::IntArrayRef sizes) {
+                      at::IntArrayRef sizes) {
   const at::Tensor values = text_field(file, tensor, info, sizes);
   const bool is_mask = info.lowest > 0;  // numbers of documents
   const bool are_tokens = info.name == data::kInputs;
-  check_numbers(file, info.name.c_str(), values, are_tokens ? "tokens" : "of them",
-                is_mask      ? std::numeric_limits<std::int64_t>::max()
-                : are_tokens ? model.vocabulary
-                             : info.bound,
-                "model.vocabulary");
+  check_numbers(file, info.name.c_str(), values, are_tokens ? "tokens" : "values",
+                is_mask ? std::numeric_limits<std::int64_t>::max() : info.bound,
+                are_tokens ? "model.vocabulary" : nullptr);
   return values;
 }
 
@@ -154,8 +155,12 @@ at::Tensor text_target(const fs::path& file, const at::Tensor& tensor, const mod
     throw DataError(file.string(), ": every entry of '", info.name, "' is ", task::kNoTarget,
                     ", which the loss ignores; give at least one other target");
   }
-  check_numbers(file, info.name.c_str(), counted, key == std::string("model.vocabulary") ? "tokens" : "classes",
-                info.bound, key);
+  if (info.name != data::kTargets) {
+    check_numbers(file, info.name.c_str(), counted, "positions", info.bound, nullptr);
+  } else {
+    check_numbers(file, info.name.c_str(), counted, key == std::string("model.vocabulary") ? "tokens" : "classes",
+                  info.bound, key);
+  }
   return values;
 }
 
@@ -170,8 +175,7 @@ pipeline::MicroBatch text_batch(const fs::path& file, const storage::TensorMap& 
   nn::Tensors inputs, targets;
   for (const models::TensorInfo& info : shapes.inputs) {
     const auto found = tensors.find(info.name);
-    inputs.push_back(found == tensors.end() ? at::Tensor()
-                                            : text_input(file, found->second, info, model, tokens.sizes()));
+    inputs.push_back(found == tensors.end() ? at::Tensor() : text_input(file, found->second, info, tokens.sizes()));
   }
   while (inputs.size() > 1 && !inputs.back().defined()) inputs.pop_back();
   const char* const key = shapes.classes == model.vocabulary ? "model.vocabulary" : "model.classes";
