@@ -138,9 +138,10 @@ void describe_text(const ModelOptions& options, const TokenSizes& sizes, Model& 
   model.inputs = {{.name = "inputs", .sizes = all, .bound = sizes.vocabulary}};
   const TextHead head = text_head(options);
   model.classes = head == TextHead::kQa ? 2 : has_labels(head) ? options.classes : sizes.vocabulary;
+  const bool is_number = head == TextHead::kClassify && options.classes == 1;
   model.targets = {{.name = "targets",
                     .sizes = head == TextHead::kClassify ? std::vector<std::int64_t>{} : all,
-                    .bound = model.classes}};
+                    .bound = is_number ? 0 : model.classes}};
   if (head == TextHead::kQa)
     model.targets = {{.name = "starts", .bound = sizes.context}, {.name = "ends", .bound = sizes.context}};
   if (!is_text(options)) return;

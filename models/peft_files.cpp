@@ -1,5 +1,7 @@
 #include "models/peft_files.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -66,9 +68,14 @@ void refuse_other_adapters(const json& config, const std::string& source) {
                           ", which is not supported; take an adapter of plain LoRA");
   };
   if (const json type = config.value("peft_type", json()); type != "LORA") refuse("peft_type", type);
+  constexpr std::array kPlainStarts{"gaussian", "eva", "orthogonal"};  // others change the weights below
+  if (const json start = config.value("init_lora_weights", json());
+      start.is_string() && std::ranges::find(kPlainStarts, start.get<std::string>()) == kPlainStarts.end())
+    refuse("init_lora_weights", start);
   if (const json bias = config.value("bias", json("none")); bias != "none") refuse("bias", bias);
   for (const char* field : {"use_dora", "use_rslora", "use_qalora", "use_bdlora", "lora_bias", "rank_pattern",
-                            "alpha_pattern", "layer_replication", "target_parameters", "trainable_token_indices"}) {
+                            "alpha_pattern", "layer_replication", "target_parameters", "trainable_token_indices",
+                            "alora_invocation_tokens", "arrow_config"}) {
     const json value = config.value(field, json());
     const bool is_used = !value.is_null() && value != false && !(value.is_structured() && value.empty());
     if (is_used) refuse(field, value);

@@ -41,7 +41,7 @@ Keys keys_of_tokens() {
       {"data.by_length", text_data<&C::by_length>(), any(), "",
        "Whether samples of similar length share a batch, which saves padding. The order stays random except within "
        "50 batches",
-       kSource | kAdvanced},
+       kAdvanced},
       {"data.pack", text_data<&C::pack>(), words({"off", "documents", "joined"}), "",
        "Several documents of a language model in one sample. documents: attention stays within a document. joined: it "
        "crosses documents. off: samples are cut from the running text without regard to documents",

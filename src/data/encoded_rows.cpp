@@ -33,7 +33,7 @@ Fields EncodedRows::stack(std::span<const std::int64_t> rows, std::int64_t least
   std::int64_t width = std::max<std::int64_t>(least_width, 1);
   for (const std::int64_t row : rows) width = std::max(width, length(row));
   const auto is_short = [&](std::int64_t row) { return length(row) < width; };
-  const bool has_mask = std::ranges::any_of(rows, is_short);
+  const bool has_mask = least_width > 0 || std::ranges::any_of(rows, is_short);  // a feature cache needs it in all
   const auto n = static_cast<std::int64_t>(rows.size());
   Fields fields{{kInputs, uninitialized({n, width}, at::kLong)}};
   if (has_types_) fields[kTypes] = uninitialized({n, width}, at::kLong);

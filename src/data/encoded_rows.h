@@ -42,8 +42,8 @@ class EncodedRows {
   [[nodiscard]] std::int64_t begin(std::int64_t row) const { return begins_[row]; }  // tokens of the rows before
   [[nodiscard]] bool has_types() const { return has_types_; }                        // a type is not 0
 
-  // [rows.size(), width]: inputs, types if there are any, and mask if a row is padded. Width: that of the longest row,
-  // or at least `least_width`.
+  // [rows.size(), width]: inputs, types if there are any, and mask if a row is padded or `least_width` is set. Width:
+  // that of the longest row, or at least `least_width`.
   [[nodiscard]] Fields stack(std::span<const std::int64_t> rows, std::int64_t least_width, std::int64_t pad_id) const;
   // What stack() gives.
   [[nodiscard]] std::vector<FieldInfo> fields() const;

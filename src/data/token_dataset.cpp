@@ -1,6 +1,7 @@
 #include "data/token_dataset.h"
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -70,7 +71,7 @@ class PackedDocuments final : public Dataset {
       : info_(std::move(info)),
         source_(std::move(source)),
         is_apart_(options.pack == Packing::kApart),
-        least_width_(options.pads_to_max ? options.max_length : 1) {
+        least_width_(options.pads_to_max ? options.max_length : 0) {
     std::vector<Piece> pieces;
     std::vector<std::int32_t> lengths;
     for (std::int64_t document = 0; document < source_->documents(); ++document) {
@@ -89,9 +90,10 @@ class PackedDocuments final : public Dataset {
   [[nodiscard]] bool is_in_memory() const override { return true; }
 
   [[nodiscard]] Fields read_fields(std::span<const std::int64_t> ids) const override {
-    std::int64_t width = least_width_;
+    std::int64_t width = std::max<std::int64_t>(least_width_, 1);
     for (const std::int64_t id : ids) width = std::max(width, tokens_of(checked(id)));
-    const bool is_padded = std::ranges::any_of(ids, [&](std::int64_t id) { return tokens_of(id) < width; });
+    const bool is_padded =  // with `least_width_` each batch has a mask, as a feature cache needs it
+        least_width_ > 0 || std::ranges::any_of(ids, [&](std::int64_t id) { return tokens_of(id) < width; });
     Fields fields;
     const auto add = [&](const char* name) { fields[name] = uninitialized({std::ssize(ids), width}, at::kLong); };
     add(kInputs), add(kTargets);
@@ -161,16 +163,28 @@ class PackedDocuments final : public Dataset {
   std::vector<std::int64_t> row_begins_;  // first piece of each row, and the end
 };
 
+// A word of a name stands between characters that are not letters.
+bool has_word(const std::string& name, const std::string& word) {
+  const auto is_letter = [&](std::size_t i) {
+    return i < name.size() && std::isalpha(static_cast<unsigned char>(name[i]));
+  };
+  for (std::size_t at = name.find(word); at != std::string::npos; at = name.find(word, at + 1)) {
+    if ((at == 0 || !is_letter(at - 1)) && !is_letter(at + word.size())) return true;
+  }
+  return false;
+}
+
 // Token files of a split in a folder, by name.
 std::vector<fs::path> files_of_split(const fs::path& folder, Split split) {
-  const std::vector<std::string> words =
-      split == Split::kTrain ? std::vector<std::string>{"train"} : std::vector<std::string>{"val", "test"};
+  const std::vector<std::string> words = split == Split::kTrain
+                                             ? std::vector<std::string>{"train"}
+                                             : std::vector<std::string>{"val", "valid", "validation", "test"};
   std::vector<fs::path> files;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename(), ending = entry.path().extension();
     if (ending != ".tokens" && ending != ".bin") continue;
-    if (std::ranges::any_of(words, [&](const std::string& word) { return name.find(word) != std::string::npos; }))
+    if (std::ranges::any_of(words, [&](const std::string& word) { return has_word(name, word); }))
       files.push_back(entry.path());
   }
   if (error) reject_unlistable(folder, error, "correct data.path");

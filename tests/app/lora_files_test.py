@@ -91,6 +91,8 @@ class LoraFilesTest(unittest.TestCase):
         for adapter in (self.adapter, self.folder / "run"):
             options = ("--weights", self.folder / "base", "--set", f"model.lora_weights={adapter}")
             assert_close(self.logits, self.logits_of_run(self.config, *options), "adapters of a folder")
+        own = ("--weights", self.last, "--set", f"model.lora_weights={self.first}")
+        assert_close(self.logits, self.logits_of_run(self.config, *own), "a file with adapters of its own")
         done = self.refused(7, lora_weights=str(self.adapter), lora_rank=2)
         self.assertIn("r = 4, but model.lora_rank = 2; set model.lora_rank = 4", done)
 

@@ -194,6 +194,22 @@ class TextTraining(unittest.TestCase):
             for tensor in wanted:
                 self.assertTrue(torch.equal(ours[tensor], wanted[tensor]), tensor)
 
+    def test_cached_features_keep_the_padding(self):
+        rows = [{"text": sentence(self.rng, 3 if i % 4 == 0 else 40), "label": "xy"[i % 2]} for i in range(5 * ROWS)]
+        self.write_rows("train.jsonl", rows)
+        self.write_rows("test.jsonl", rows[:ROWS])
+        self.save_model(transformers.BertForSequenceClassification,
+                        transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
+        file = self.configuration("bert", {"name": "jsonl", "pad": "max"}, "classify", train={"deterministic": False, "global_batch": 2},
+                                  freeze={"policy": "schedule", "schedule": ["1: 2"]})
+        losses = {}
+        for cache in ("off", "memory"):
+            self.train(file, cache, *cli.options(freeze={"cache": cache}, train={"steps": STEPS, "eval_every_steps": 5}))
+            losses[cache] = cli.column(self.folder / cache, "loss", "eval")
+        self.assertTrue(any(line["hits"] for line in cli.events(self.folder / "memory", "cache")))
+        for off, on in zip(losses["off"], losses["memory"], strict=True):
+            self.assertAlmostEqual(off, on, places=12)
+
     def refused(self, config, *sets):
         done = cli.run("train", config, "--run-dir", self.folder / "refused", *sets)
         self.assertNotEqual(done.returncode, 0)

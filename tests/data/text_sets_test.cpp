@@ -231,6 +231,15 @@ TEST_F(TextSets, TokensAreWindowsOfTheRunningText) {
   EXPECT_THAT(opening("tokens", wanted, Split::kTest), says("the test split has 6 tokens, but needs 7"));
 }
 
+TEST_F(TextSets, TokenFilesAreOfTheSplitThatTheirNamesHaveAsAWord) {
+  write("latest_train.bin", uint16_tokens(50));
+  write("my-val.bin", uint16_tokens(30));
+  TextOptions wanted = options(4);
+  wanted.vocabulary = 64;
+  EXPECT_EQ(open("tokens", wanted)->size(), 12);
+  EXPECT_EQ(open("tokens", wanted, Split::kTest)->size(), 7);
+}
+
 TEST_F(TextSets, OneTokenFileHasItsLastTenthForTesting) {
   write("all.bin", uint16_tokens(100));
   TextOptions wanted = options(4);

@@ -1,6 +1,9 @@
 #include "train/plan/what_if.h"
 
 #include <algorithm>
+#include <memory>
+
+#include <nlohmann/json.hpp>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -9,6 +12,7 @@
 #include "core/text.h"
 #include "device/device.h"
 #include "models/model.h"
+#include "models/text_config.h"
 #include "pipeline/schedule/plan_schedule.h"
 #include "train/plan/freeze_plans.h"
 #include "train/plan/plan_settings.h"
@@ -63,9 +67,19 @@ std::string difference_message(const std::string& file, const std::string& what,
 
 std::string word_of(bool is) { return is ? "true" : "false"; }
 
+// The fingerprint has the content of model.config in place of its path.
+models::ModelOptions measured_model(const LayerProfile& profile) {
+  models::ModelOptions model(profile.fingerprint.model);
+  if (model.config.empty()) return model;
+  const auto fields = nlohmann::json::parse(model.config, nullptr, /*allow_exceptions=*/false);
+  model.text = std::make_shared<models::TextConfig>(models::parse_text_config(fields, "model.config of the profile"));
+  model.config.clear();
+  return model;
+}
+
 // An edited profile, or one of another version, may have other layers.
 void check_layers(const LayerProfile& profile, const std::string& file) {
-  const models::Model model = models::make_without_values(models::ModelOptions(profile.fingerprint.model));
+  const models::Model model = models::make_without_values(measured_model(profile));
   if (model.layers.size() != profile.layers.size())
     throw ConfigError("the profile ", file, " has ", counted(std::ssize(profile.layers), "layer"), ", but ",
                       profile.fingerprint.model.name, " has ", model.layers.size(),
@@ -84,17 +98,20 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
         if constexpr (std::is_same_v<Value, int>) {
           if (wanted != 0 && measured != 0) require_same("model." + key, concat(measured), concat(wanted));
         } else if constexpr (std::is_same_v<Value, std::string>) {
-          if (!wanted.empty() && !measured.empty()) require_same("model." + key, measured, wanted);
+          const bool is_compared = key != "config" && !wanted.empty() && !measured.empty();
+          if (is_compared) require_same("model." + key, measured, wanted);
         }
       },
       print.model, config.model);
+  if (!config.model.config.empty() && models::read_text_config(config.model.config)->text != print.model.config)
+    throw ConfigError(difference_message(file, "model.config", "another file", config.model.config));
   require_same("model.lora_rank", concat(print.model.lora_rank), concat(config.model.lora_rank));
   require_same("model.lora_targets", join(print.model.lora_targets, ", "), join(config.model.lora_targets, ", "));
   require_same("train.precision", print.precision, config.train.precision);
   require_same("train.optimizer", print.optimizer, config.train.optimizer);
   require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);
   if (print.tf32) require_same("device.tf32", word_of(*print.tf32), word_of(config.device.tf32));
-  if (freezes(config)) require_untied(config, models::ModelOptions(print.model), /*frozen_layers=*/1);
+  if (freezes(config)) require_untied(config, measured_model(profile), /*frozen_layers=*/1);
   check_layers(profile, file);
   if (!is_of_cpu(profile)) return;
   require_same("train.winograd", print.winograd.value_or("2x2"), config.train.winograd);

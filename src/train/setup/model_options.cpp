@@ -37,7 +37,8 @@ int label_count(const config::Config& config, const data::DatasetInfo& info) {
     throw ConfigError("data set ", info.name, " has ", of_data, " classes of texts, but model.task = \"",
                       config.model.task, "\" needs 2 or more; set data.label_column, or model.classes");
   }
-  if (asked > 1 && asked < of_data) {
+  const bool is_number = asked == 1 && config.model.task != "tokens";
+  if (asked > 0 && !is_number && asked < of_data) {
     throw ConfigError("model.classes = ", asked, ", but data set ", info.name, " has ", of_data,
                       "; set model.classes = 0 to use the data set's value");
   }

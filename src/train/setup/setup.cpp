@@ -89,6 +89,9 @@ data::DatasetInfo info_of_batch(const config::Config& config, const data::Datase
 
 std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> cut_in_two(
     const std::shared_ptr<data::Dataset>& whole, const config::Config& config) {
+  if (whole->question_set() != nullptr)
+    throw ConfigError("data.validation = ", config.data.validation,
+                      " would put windows of one question on both sides; set it to 0, and evaluate on the test set");
   auto [train, validation] = data::hold_out(whole, config.data.validation);
   const std::int64_t most = config.train.eval_limit;
   if (most > 0) validation = data::limited(std::move(validation), most);
