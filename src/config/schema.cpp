@@ -112,7 +112,8 @@ Keys model_keys() {
        "model.size",
        kAdvanced},
       {"model.dropout", model<&C::dropout>(), fraction(-1), "",
-       "Dropout probability of activations. Below 0: the values in model.config. VGG has dropout after its first two linear "
+       "Dropout probability of activations. Below 0: the values in model.config. VGG has dropout after its first two "
+       "linear "
        "layers (torchvision uses 0.5)"},
       {"model.stochastic_depth", model<&C::stochastic_depth>(), fraction(), "",
        "Probability that a sample skips a block of convnext: this value in the last block, falling linearly to 0 in "

@@ -80,7 +80,7 @@ class Parser {
 
   void add_answer(Question& question, const Json& json, const std::string& owner) {
     const std::string answer = text(json, "text", "an answer of " + owner);
-    if (answer.empty()) return;  // some files write so that there is none
+    if (answer.empty()) return;  // as in files in which it stands for no answer
     const bool is_first = question.answers.empty();
     question.answers.push_back(answer);
     if (!is_first) return;

@@ -195,7 +195,7 @@ class TextTraining(unittest.TestCase):
                 self.assertTrue(torch.equal(ours[tensor], wanted[tensor]), tensor)
 
     def test_cached_features_keep_the_padding(self):
-        rows = [{"text": sentence(self.rng, 3 if i % 4 == 0 else 40), "label": "xy"[i % 2]} for i in range(5 * ROWS)]
+        rows = [{"text": sentence(self.rng, 3 if i % 4 == 0 else 40), "label": "xy"[i % 2]} for i in range(ROWS)]
         self.write_rows("train.jsonl", rows)
         self.write_rows("test.jsonl", rows[:ROWS])
         self.save_model(transformers.BertForSequenceClassification,

@@ -86,27 +86,35 @@ void check_layers(const LayerProfile& profile, const std::string& file) {
                       "; measure again with `sluice profile`");
 }
 
+// Both have the same keys of [model], as far as both have one.
+void check_model(const config::Config& config, const LayerProfile& profile, const std::string& file) {
+  const ModelSpec& own = profile.fingerprint.model;
+  const auto require_same = [&](const std::string& what, const std::string& measured, const std::string& wanted) {
+    if (measured != wanted) throw ConfigError(difference_message(file, "model." + what, measured, wanted));
+  };
+  require_same("name", own.name, config.model.name);
+  for_each_key(
+      [&](const std::string& key, const auto& measured, const auto& wanted) {
+        using Value = std::decay_t<decltype(wanted)>;
+        if constexpr (std::is_same_v<Value, int>) {
+          if (wanted != 0 && measured != 0) require_same(key, concat(measured), concat(wanted));
+        } else if constexpr (std::is_same_v<Value, std::string>) {
+          if (key != "config" && !wanted.empty() && !measured.empty()) require_same(key, measured, wanted);
+        }
+      },
+      own, config.model);
+  require_same("lora_rank", concat(own.lora_rank), concat(config.model.lora_rank));
+  require_same("lora_targets", join(own.lora_targets, ", "), join(config.model.lora_targets, ", "));
+  if (!config.model.config.empty() && models::read_text_config(config.model.config)->text != own.config)
+    throw ConfigError(difference_message(file, "model.config", "another file", config.model.config));
+}
+
 void check_fits(const config::Config& config, const LayerProfile& profile, const std::string& file) {
   const profiler::Fingerprint& print = profile.fingerprint;
   const auto require_same = [&](const std::string& what, const std::string& measured, const std::string& wanted) {
     if (measured != wanted) throw ConfigError(difference_message(file, what, measured, wanted));
   };
-  require_same("model.name", print.model.name, config.model.name);
-  for_each_key(
-      [&](const std::string& key, const auto& measured, const auto& wanted) {
-        using Value = std::decay_t<decltype(wanted)>;
-        if constexpr (std::is_same_v<Value, int>) {
-          if (wanted != 0 && measured != 0) require_same("model." + key, concat(measured), concat(wanted));
-        } else if constexpr (std::is_same_v<Value, std::string>) {
-          const bool is_compared = key != "config" && !wanted.empty() && !measured.empty();
-          if (is_compared) require_same("model." + key, measured, wanted);
-        }
-      },
-      print.model, config.model);
-  if (!config.model.config.empty() && models::read_text_config(config.model.config)->text != print.model.config)
-    throw ConfigError(difference_message(file, "model.config", "another file", config.model.config));
-  require_same("model.lora_rank", concat(print.model.lora_rank), concat(config.model.lora_rank));
-  require_same("model.lora_targets", join(print.model.lora_targets, ", "), join(config.model.lora_targets, ", "));
+  check_model(config, profile, file);
   require_same("train.precision", print.precision, config.train.precision);
   require_same("train.optimizer", print.optimizer, config.train.optimizer);
   require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);
