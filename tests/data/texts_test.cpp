@@ -152,12 +152,14 @@ TEST_F(TableTest, ReadsJsonlWithNumbers) {
 TEST_F(TableTest, SaysWhatIsWrong) {
   const auto says = [](const std::string& text) { return ThrowsMessage<DataError>(HasSubstr(text)); };
   EXPECT_THAT(reading("a.csv", "label,texts\n1,2\n"),
-              says("a.csv: its first row has no \"text\", but \"label\", \"texts\"; did you mean"));
+              says("a.csv: its first row has no \"text\", but \"label\", \"texts\"; correct data.text_column, "
+                   "data.pair_column or data.label_column; did you mean"));
   EXPECT_THAT(reading("a.csv", "label,text\n1,2\n1,2,3\n"),
               says("a.csv: row 3 has 3 columns, but the first row names 2; quote"));
   EXPECT_THAT(reading("a.csv", ""), says("is empty"));
   EXPECT_THAT(reading("a.jsonl", "{\"text\": \"a\"}\n{\"txt\": \"a\"}\n"),
-              says("a.jsonl: line 2 has no \"text\", but \"txt\"; did you mean"));
+              says("a.jsonl: line 2 has no \"text\", but \"txt\"; correct data.text_column, data.pair_column or "
+                   "data.label_column; did you mean"));
   EXPECT_THAT(reading("a.jsonl", "[1]\n"), says("a.jsonl: line 1 is not a JSON object in UTF-8"));
   EXPECT_THAT(reading("a.jsonl", "{\"text\": \"\xff\"}\n"), says("is not a JSON object in UTF-8"));
   EXPECT_THAT(reading("a.jsonl", "{\"text\": [1]}\n"), says("line 1 has neither a text nor a number as \"text\""));

@@ -208,7 +208,7 @@ storage::TensorMap read_adapters(const models::ModelOptions& model, const std::f
 
 storage::TensorMap with_adapters(const models::ModelOptions& model, storage::TensorMap weights,
                                  const std::filesystem::path& adapters, const std::string& source) {
-  if (!adapters.empty() && !has_adapters(weights)) {
+  if (!adapters.empty()) {
     storage::TensorMap trained = read_adapters(model, adapters);
     trained.merge(weights);
     return trained;

@@ -1,5 +1,6 @@
 #include "train/study/one_shot.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "engine/divergence.h"
 #include "engine/state.h"
 #include "models/foreign_weights.h"
+#include "models/lora.h"
 #include "report/run_totals.h"
 #include "storage/files.h"
 #include "storage/weights_files.h"
@@ -310,8 +312,11 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   if (evaluated.checkpoint.empty()) {
     evaluated.tensors =
         models::to_our_names(setup.model, std::move(evaluated.tensors), evaluated.file.string()).tensors;
-    evaluated.tensors = with_adapters(setup.model, std::move(evaluated.tensors), setup.config.model.lora_weights,
-                                      evaluated.file.string());
+    const bool has_own = std::ranges::any_of(  // a run has trained those that model.lora_weights names further
+        evaluated.tensors, [](const auto& entry) { return models::is_adapter(entry.first); });
+    evaluated.tensors =
+        with_adapters(setup.model, std::move(evaluated.tensors),
+                      has_own ? std::string() : setup.config.model.lora_weights, evaluated.file.string());
   }
   engine::load_model(composition, evaluated.tensors, evaluated.file.string());
   engine::TrainStep& step = engine.step();
