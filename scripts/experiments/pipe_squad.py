@@ -5,8 +5,8 @@ import functools
 from . import pipe_report, pipe_vs_ddp, text_task
 
 SMALL = {
-    "device": "cpu", "nodes": 1, "steps": 3, "warmup": 1, "rounds": 2, "size": "minilm", "length": 128, "limit": "640MiB",
-    "ladders": [((2, "ddp", 1), [8, 16, 24]), ((2, "pipe", 4), [16, 32, 64, 96]), ((2, "pipe", 8), [32, 64, 128, 192])],
+    "device": "cpu", "nodes": 1, "steps": 3, "warmup": 1, "rounds": 2, "size": "minilm", "length": 128, "limit": "768MiB",
+    "ladders": [((2, "ddp", 1), [8, 16, 24]), ((2, "pipe", 4), [32, 64, 96]), ((2, "pipe", 8), [64, 128, 192])],
 }
 FULL = {
     "device": "cuda", "nodes": 2, "steps": 100, "warmup": 20, "rounds": 3, "size": "large", "length": 384, "limit": "16GiB",
