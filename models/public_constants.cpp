@@ -66,19 +66,21 @@ void check_heads(const std::string& source, const json& config, const std::strin
           concat("model.name = \"", model.name, "\" of model.size = \"", model.size, "\" has ", heads));
 }
 
-// Compares what the tensors do not show.
+// A size of our own takes epsilon and GELU from the file; a config.json has its own.
 void read_text(const json& config, const ModelOptions& model, const std::string& source, ModelConstants& constants) {
-  const TextConfig theirs = parse_text_config(config, source), ours = text_config(model);
-  const std::string ours_are = concat("the model has ", ours.source.empty() ? model.size : ours.source, "'s");
-  if (theirs.type != ours.type)
-    refuse(source, "model_type", config["model_type"], concat("the model is of ", name_of(ours.type)));
-  if (theirs.heads != ours.heads || theirs.kv_heads != ours.kv_heads)
-    refuse(source, "the number of heads", theirs.heads,
-           concat("the model has ", ours.heads, ", and ", ours.kv_heads, " of keys"));
-  if (theirs.rotary.theta != ours.rotary.theta || theirs.rotary.scaling != ours.rotary.scaling ||
-      theirs.rotary.factor != ours.rotary.factor)
-    refuse(source, "the base of rotary positions", theirs.rotary.theta, ours_are);
-  if (theirs.first_position() != ours.first_position()) refuse(source, "pad_token_id", theirs.padding, ours_are);
+  TextConfig theirs, ours = text_config(model);
+  try {
+    theirs = parse_text_config(config, source);
+  } catch (const ConfigError& error) {
+    throw CheckpointError(error.what());
+  }
+  if (!model.text) {
+    ours.epsilon = theirs.epsilon;
+    ours.gelu = theirs.gelu;
+  }
+  if (const std::string difference = arithmetic_difference(theirs, ours); !difference.empty()) {
+    throw CheckpointError(source, " has ", difference, "; give the config.json of these weights as model.config");
+  }
   constants = {.norm_epsilon = theirs.epsilon, .last_norm_epsilon = theirs.epsilon, .gelu = theirs.gelu};
 }
 
@@ -92,14 +94,6 @@ void read_transformers(const json& config, const ModelOptions& model, const std:
   } else if (model.name == "convnext") {  // the file can set only the last norm's epsilon
     read_epsilon(source, config, "layer_norm_eps", constants.last_norm_epsilon);
     read_gelu(source, config, "hidden_act", constants.gelu);
-  } else if (model.name == "gpt2") {
-    check_heads(source, config, "n_head", model, text_config(model).heads);
-    require(source, config, "scale_attn_weights", true, "gpt2 here scales them");
-    require(source, config, "scale_attn_by_inverse_layer_idx", false, "gpt2 here does not");
-    require(source, config, "tie_word_embeddings", true, "the head of gpt2 here has the matrix of the tokens");
-    read_epsilon(source, config, "layer_norm_epsilon", constants.norm_epsilon);
-    constants.last_norm_epsilon = constants.norm_epsilon;
-    read_gelu(source, config, "activation_function", constants.gelu);
   } else if (is_text(model)) {
     read_text(config, model, source, constants);
   } else if (model.name.starts_with("resnet")) {

@@ -31,6 +31,8 @@ constexpr std::array kTypes{
     TypeName{TextType::kGpt2, "gpt2", "gpt2"},
 };
 
+constexpr std::array<std::string_view, 3> kRopeTypes{"default", "linear", "llama3"};  // by nn::RotaryScaling
+
 const TypeName& entry_of(TextType type) { return *std::ranges::find(kTypes, type, &TypeName::type); }
 
 // Reads fields. A field that is null or missing has the default of transformers.
@@ -169,10 +171,10 @@ void read_rotary(const Reader& reader, TextConfig& config) {
   const std::string word = rope.word(type, "default");
   config.rotary.theta = rope.positive("rope_theta", config.rotary.theta);
   rope.require("partial_rotary_factor", 1.0, "all of a head is rotated");
-  if (word == "default") return;
-  if (word != "linear" && word != "llama3")
-    rope.refuse(type, "is not supported; use a model with default, linear or llama3");
-  config.rotary.scaling = word == "linear" ? nn::RotaryScaling::kLinear : nn::RotaryScaling::kLlama3;
+  const auto found = std::ranges::find(kRopeTypes, word);
+  if (found == kRopeTypes.end()) rope.refuse(type, "is not supported; use a model with default, linear or llama3");
+  config.rotary.scaling = static_cast<nn::RotaryScaling>(found - kRopeTypes.begin());
+  if (config.rotary.scaling == nn::RotaryScaling::kNone) return;
   config.rotary.factor = rope.positive("factor", 1);
   config.rotary.low_factor = rope.positive("low_freq_factor", 1);
   config.rotary.high_factor = rope.positive("high_freq_factor", 4);
@@ -317,11 +319,6 @@ void put_labels(json& fields, std::int64_t labels, const std::vector<std::string
   fields.erase("num_labels");
 }
 
-std::int64_t labels_in(const Reader& reader, const json& fields) {
-  if (reader.has("id2label") && fields["id2label"].is_object()) return std::ssize(fields["id2label"]);
-  return reader.count("num_labels", 2);
-}
-
 }  // namespace
 
 std::string name_of(TextType type) { return entry_of(type).name; }
@@ -338,7 +335,8 @@ TextConfig parse_text_config(const json& fields, const std::string& source) {
   TextConfig config{.type = read_type(reader), .source = source};
   refuse_other_kinds(reader, fields);
   config.deviation = reader.positive("initializer_range", 0.02);
-  config.labels = labels_in(reader, fields);
+  const bool has_names = reader.has("id2label") && fields["id2label"].is_object();
+  config.labels = has_names ? std::ssize(fields["id2label"]) : reader.count("num_labels", 2);
   const std::string family = family_of(config.type);
   if (family == "llama") {
     read_llama(reader, config);
@@ -363,6 +361,31 @@ TextConfigPtr read_text_config(const std::string& path) {
   auto config = std::make_shared<TextConfig>(parse_text_config(fields, path));
   config->text = text;
   return config;
+}
+
+std::string arithmetic_difference(const TextConfig& theirs, const TextConfig& ours) {
+  const auto values = [](const TextConfig& config) {
+    const nn::RotaryOptions& rotary = config.rotary;
+    return std::vector<std::pair<const char*, std::string>>{
+        {"model_type", name_of(config.type)},
+        {"number of heads", concat(config.heads)},
+        {"number of heads of keys", concat(config.kv_heads)},
+        {"epsilon of norms", concat(config.epsilon)},
+        {"GELU", config.gelu == nn::GeluForm::kTanh ? "tanh" : "exact"},
+        {"first position", concat(config.first_position())},
+        {"rope_theta", concat(rotary.theta)},
+        {"rope_type", std::string(kRopeTypes.at(static_cast<std::size_t>(rotary.scaling)))},
+        {"factor of rope", concat(rotary.factor)},
+        {"low_freq_factor", concat(rotary.low_factor)},
+        {"high_freq_factor", concat(rotary.high_factor)},
+        {"original_max_position_embeddings",
+         concat(rotary.scaling == nn::RotaryScaling::kLlama3 ? rotary.original_positions : 0)}};
+  };
+  const auto of_theirs = values(theirs), of_ours = values(ours);
+  const auto [their, our] = std::ranges::mismatch(of_theirs, of_ours);
+  return their == of_theirs.end()
+             ? ""
+             : concat("the ", their->first, " of ", their->second, ", but the model has ", our->second);
 }
 
 std::string config_json(const TextConfig& config, std::int64_t labels, const std::vector<std::string>& names) {

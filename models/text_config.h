@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -48,6 +49,10 @@ struct TextConfig {
   // Number of positions of the longest sequence.
   [[nodiscard]] std::int64_t longest() const;
 };
+
+// The first field of `theirs` with which a model computes otherwise than with `ours` from the same tensors, with both
+// values; empty if they compute alike. Dropout is not compared.
+[[nodiscard]] std::string arithmetic_difference(const TextConfig& theirs, const TextConfig& ours);
 
 using TextConfigPtr = std::shared_ptr<const TextConfig>;
 

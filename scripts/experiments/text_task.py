@@ -88,7 +88,6 @@ def data_sets(folder, options):
     return {
         "model.name": "bert",
         "model.task": "qa",
-        "model.context": options.length,  # the length with which costs are measured
         "data.name": "squad",
         "data.path": options.data.resolve(),
         "data.tokenizer": f"{folder}/tokenizer.json",

@@ -78,8 +78,11 @@ class SquadDataset final : public Dataset, public QuestionSet {
     return fields;
   }
 
+  [[nodiscard]] std::int64_t question_of(std::int64_t sample) const override {
+    return windows_[checked(sample)].question;
+  }
   [[nodiscard]] QuestionWindow window(std::int64_t sample) const override {
-    const std::int64_t question = windows_[checked(sample)].question;
+    const std::int64_t question = question_of(sample);
     std::int64_t first = sample;
     while (first > 0 && windows_[first - 1].question == question) --first;
     const text::Encoding window = encode(file_.questions[question])[sample - first];

@@ -25,7 +25,9 @@ class QuestionSet {
  public:
   virtual ~QuestionSet() = default;
   [[nodiscard]] virtual const SquadFile& file() const = 0;
-  // sample: Dataset::sample_in_whole(). Encodes the question again.
+  // sample, here and below: Dataset::sample_in_whole().
+  [[nodiscard]] virtual std::int64_t question_of(std::int64_t sample) const = 0;
+  // Encodes the question again.
   [[nodiscard]] virtual QuestionWindow window(std::int64_t sample) const = 0;
 };
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
 
 #include "core/error.h"
 #include "data/sampler.h"
+#include "data/squad_dataset.h"
 
 namespace sluice::data {
 namespace {
@@ -52,6 +55,20 @@ class Subset final : public Dataset {
   const DatasetInfo info_;
 };
 
+// What must stay together, numbered from 0: the sample itself, or the question of a window.
+std::vector<std::int64_t> groups_of(const Dataset& samples) {
+  std::vector<std::int64_t> groups(static_cast<std::size_t>(samples.size()));
+  std::iota(groups.begin(), groups.end(), 0);
+  const QuestionSet* const questions = samples.question_set();
+  if (questions == nullptr) return groups;
+  std::map<std::int64_t, std::int64_t> numbers;  // by question
+  for (std::int64_t& group : groups) {
+    const std::int64_t question = questions->question_of(samples.sample_in_whole(group));
+    group = numbers.try_emplace(question, std::ssize(numbers)).first->second;
+  }
+  return groups;
+}
+
 }  // namespace
 
 std::unique_ptr<Dataset> subset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> indices,
@@ -62,6 +79,8 @@ std::unique_ptr<Dataset> subset(std::shared_ptr<const Dataset> whole, std::vecto
 std::unique_ptr<Dataset> limited(std::unique_ptr<Dataset> whole, std::int64_t limit) {
   const std::int64_t all = whole->size();
   if (limit >= all) return whole;
+  const std::vector<std::int64_t> groups = groups_of(*whole);
+  while (limit > 0 && limit < all && groups[limit - 1] == groups[limit]) ++limit;
   const bool is_spread = whole->info().is_sorted_by_class;
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < limit; ++i) indices.push_back(is_spread ? i * all / limit : i);
@@ -71,17 +90,19 @@ std::unique_ptr<Dataset> limited(std::unique_ptr<Dataset> whole, std::int64_t li
 
 HeldOut hold_out(const std::shared_ptr<const Dataset>& whole, double part) {
   constexpr std::uint64_t kSeed = 20'240'229;  // arbitrary; never change it, or runs cannot be compared
-  const std::int64_t size = whole->size();
-  const std::int64_t held = std::max<std::int64_t>(std::llround(part * static_cast<double>(size)), 1);
-  if (held >= size) {
-    throw ConfigError("data.validation = ", part, " holds ", held, " of ", size,
-                      " samples out, and none is left to train with; set it lower or data.limit higher");
+  const std::vector<std::int64_t> groups = groups_of(*whole);
+  const std::int64_t count = groups.empty() ? 0 : std::ranges::max(groups) + 1;
+  const std::int64_t held = std::max<std::int64_t>(std::llround(part * static_cast<double>(count)), 1);
+  if (held >= count) {
+    throw ConfigError("data.validation = ", part, " holds ", held, " of ", count, " ",
+                      whole->question_set() == nullptr ? "samples" : "questions",
+                      " out, and none is left to train with; set it lower or data.limit higher");
   }
-  std::vector<std::int64_t> out = epoch_order(kSeed, /*epoch=*/0, size);
-  std::vector<std::int64_t> kept(out.begin() + held, out.end());
-  out.resize(static_cast<std::size_t>(held));
-  std::ranges::sort(out);
-  std::ranges::sort(kept);
+  const std::vector<std::int64_t> order = epoch_order(kSeed, /*epoch=*/0, count);
+  std::vector<bool> is_held(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < held; ++i) is_held[order[i]] = true;
+  std::vector<std::int64_t> kept, out;
+  for (std::int64_t i = 0; i < whole->size(); ++i) (is_held[groups[i]] ? out : kept).push_back(i);
   DatasetInfo info = whole->info();
   info.split = Split::kTest;
   return {subset(whole, std::move(kept), whole->info()), subset(whole, std::move(out), std::move(info))};

@@ -14,15 +14,17 @@ namespace sluice::data {
 [[nodiscard]] std::unique_ptr<Dataset> subset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> indices,
                                               DatasetInfo info);
 
-// The first samples, or evenly spaced ones if the set is sorted by class; `whole` itself if it has no more.
+// The first samples, or evenly spaced ones if the set is sorted by class; `whole` itself if it has no more. Takes all
+// windows of the last question.
 [[nodiscard]] std::unique_ptr<Dataset> limited(std::unique_ptr<Dataset> whole, std::int64_t limit);
 
 struct HeldOut {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> validation;  // has Split::kTest
 };
-// Holds out a random `part` of the samples, at least one: the same samples of data sets of equal size for any seed, so
-// that runs can be compared. Both sets keep the order. ConfigError if no training samples would remain.
+// Holds out a random `part` of the samples, or of the questions with all their windows, at least one: the same samples
+// of data sets of equal size for any seed, so that runs can be compared. Both sets keep the order. ConfigError if no
+// training samples would remain.
 [[nodiscard]] HeldOut hold_out(const std::shared_ptr<const Dataset>& whole, double part);
 
 }  // namespace sluice::data

@@ -1,7 +1,7 @@
 // json_fields: one list of fields for both writing and reading a value as JSON. A type defines
 //   template <typename Io> void fields(Io& io, Type& value) { io("name", value.name); ... }
-// Numbers must be finite and non-negative; limits keep sums and products from overflowing. Errors: ConfigError with
-// file, field and value.
+// Numbers must be finite and non-negative (but model.dropout may be below 0); limits keep sums and products from
+// overflowing. Errors: ConfigError with file, field and value.
 #pragma once
 
 #include <cmath>
@@ -98,7 +98,8 @@ class JsonReader {
  private:
   template <std::floating_point Number>
   void read(const nlohmann::ordered_json& json, const std::string& field, Number& value) const {
-    if (!json.is_number() || !std::isfinite(json.get<double>()) || json.get<double>() < 0)
+    if (!json.is_number() || !std::isfinite(json.get<double>()) ||
+        (json.get<double>() < 0 && !field.ends_with(".dropout")))
       refuse(field, concat("is ", json.dump(), ", but should be a number that is not negative"));
     value = json.get<double>();
     if (value > kMostFraction && !field.ends_with("per_s"))

@@ -29,8 +29,7 @@ bool is_blank(std::string_view line) { return line.find_first_not_of(kSpaces) ==
 std::string_view advice(RecordKind kind) {
   switch (kind) {
     case RecordKind::kFile: return "cut it into documents with --documents line or --documents blank";
-    case RecordKind::kCsvRow:
-    case RecordKind::kTsvRow: return "split it, or close the quotes that it opens";
+    case RecordKind::kCsvRow: return "split it, or close the quotes that it opens";
     default: return "split it";
   }
 }

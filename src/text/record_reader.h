@@ -17,7 +17,7 @@ inline constexpr std::uint64_t kMostRecordBytes = std::uint64_t{64} << 20;
 
 enum class RecordKind { kLine, kParagraph, kFile, kCsvRow, kTsvRow };
 
-// Follows the quotes of CSV, as Python's csv module reads them.
+// Follows the quotes of CSV, as Python's csv module reads them. TSV has none.
 class CsvScanner {
  public:
   enum class Is { kText, kQuote, kFieldEnd, kRowEnd };
@@ -26,7 +26,7 @@ class CsvScanner {
   Is next(char c) {
     if (state_ == State::kQuoted) return c == '"' ? (state_ = State::kQuoteEnded, Is::kQuote) : Is::kText;
     if (c == '"' && state_ == State::kQuoteEnded) return state_ = State::kQuoted, Is::kText;  // a doubled quote
-    if (c == '"' && state_ == State::kFieldStart) return state_ = State::kQuoted, Is::kQuote;
+    if (c == '"' && state_ == State::kFieldStart && delimiter_ != '\t') return state_ = State::kQuoted, Is::kQuote;
     state_ = c == delimiter_ || c == '\n' ? State::kFieldStart : State::kPlain;
     return c == delimiter_ ? Is::kFieldEnd : c == '\n' ? Is::kRowEnd : Is::kText;
   }

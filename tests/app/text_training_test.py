@@ -210,6 +210,21 @@ class TextTraining(unittest.TestCase):
         for off, on in zip(losses["off"], losses["memory"], strict=True):
             self.assertAlmostEqual(off, on, places=12)
 
+    def test_a_checkpoint_is_only_read_with_its_own_config(self):
+        self.write_rows("train.jsonl", [{"text": sentence(self.rng, 5), "label": "xy"[i % 2]} for i in range(ROWS)])
+        self.write_rows("test.jsonl", [{"text": "a river", "label": "x"}])
+        model = self.save_model(transformers.BertForSequenceClassification,
+                                transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
+        file = self.configuration("bert", {"name": "jsonl"}, "classify")
+        end = self.train(file, "run")
+        model.config.update({"layer_norm_eps": 1e-3})
+        model.config.save_pretrained(self.folder / "start")
+        longer = cli.options(train={"steps": STEPS + 1})
+        for words in (("train", file, "--resume", end, *longer), ("eval", "--checkpoint", end),
+                      ("eval", file, "--weights", end)):
+            self.assertIn("config.json has the epsilon of norms of 1e-12, but the model has 0.001",
+                          cli.error_of(cli.run(*words)), words[0])
+
     def refused(self, config, *sets):
         done = cli.run("train", config, "--run-dir", self.folder / "refused", *sets)
         self.assertNotEqual(done.returncode, 0)
@@ -226,6 +241,8 @@ class TextTraining(unittest.TestCase):
         self.save_model(transformers.BertForSequenceClassification, transformers.BertConfig(
             vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
         self.assertIn('set data.pad = "max"', self.refused(file, *keep))
+        tokens = cli.options(data={"name": "toy", "tokenizer": ""}, model={"classes": 2})
+        self.assertIn('no labels for model.task = "classify"', self.refused(file, *tokens))
         done = cli.run("eval", file, "--weights", self.folder / "start", "--predictions", self.folder / "out.json")
         self.assertIn('model.task is not "qa"', cli.error_of(done))
         self.assertFalse((self.folder / "out.json").exists())

@@ -129,17 +129,18 @@ class TokenizeTest(unittest.TestCase):
     def test_tables_and_json_lines_on_any_number_of_threads(self):
         rows = [{"id": i, "body": text} for i, text in enumerate(TEXTS * 10)]
         self.write("a.jsonl", "".join(json.dumps(row, ensure_ascii=i % 2 == 0) + "\n" for i, row in enumerate(rows)))
-        for name, delimiter in (("b.csv", ","), ("c.tsv", "\t")):
-            with open(self.folder / name, "w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, ["id", "body"], delimiter=delimiter)
-                writer.writeheader()
-                writer.writerows(rows)
+        with open(self.folder / "b.csv", "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, ["id", "body"])
+            writer.writeheader()
+            writer.writerows(rows)
+        plain = [text for text in TEXTS if not set(text) & set("\t\r\n")] * 10 + ['"quotes" and one "']
+        self.write("c.tsv", "id\tbody\n" + "".join(f"{i}\t{text}\n" for i, text in enumerate(plain)))
         files = [self.folder / name for name in ("a.jsonl", "b.csv", "c.tsv")]
-        texts = [row["body"] for row in rows if row["body"]]
+        wanted = [[text for text in of_file if text] for of_file in (TEXTS * 10, TEXTS * 10, plain)]
         for threads in (1, 3):
             self.out = self.folder / f"threads{threads}"
             done = cli.must_run(*self.words(*files), "--column", "body", "--threads", threads, "--json")
-            for name, result in zip("abc", json.loads(done.stdout)["files"], strict=True):
+            for name, texts, result in zip("abc", wanted, json.loads(done.stdout)["files"], strict=True):
                 documents = self.documents_of(f"{name}.tokens")
                 self.assertEqual(documents, self.expected(texts), name)
                 self.assertEqual((result["documents"], result["tokens"]), (len(texts), sum(map(len, documents))))

@@ -101,6 +101,28 @@ TEST_F(TextSets, SquadKnowsTheQuestionAndTheCharactersOfAWindowInEachPart) {
   EXPECT_EQ(numbers(part->read_fields(Numbers{1}).at("inputs"))[4], kAff);
 }
 
+TEST_F(TextSets, APartOfSquadHasAllWindowsOfItsQuestions) {
+  write("train.json", squad("hello unaff, a b", question("q", R"({"text": "unaff,", "answer_start": 6})") + ", " +
+                                                    question("r", "") + ", " + question("s", "")));
+  const auto questions_in = [](const Dataset& part) {
+    Numbers questions;
+    for (std::int64_t i = 0; i < part.size(); ++i)
+      questions.push_back(part.question_set()->question_of(part.sample_in_whole(i)));
+    return questions;
+  };
+  for (const auto& [limit, wanted] : {std::pair{1, Numbers{0, 0}}, {2, {0, 0}}, {3, {0, 0, 1, 1}}}) {
+    const auto part =
+        open_dataset({.name = "squad", .path = folder_.path(), .limit = limit, .text = options(9, 2)}, Split::kTrain);
+    EXPECT_EQ(questions_in(*part), wanted);
+  }
+  const HeldOut cut = hold_out(open("squad", options(9, 2)), 0.3);
+  const Numbers train = questions_in(*cut.train), held = questions_in(*cut.validation);
+  ASSERT_THAT(held, testing::SizeIs(2));
+  EXPECT_EQ(held[0], held[1]);
+  EXPECT_THAT(train, testing::AllOf(testing::SizeIs(4), testing::Not(testing::Contains(held[0]))));
+  EXPECT_THAT([&] { (void)hold_out(open("squad", options(9, 2)), 0.9); }, refuses("holds 3 of 3 questions out"));
+}
+
 TEST_F(TextSets, SquadLeavesAnswersThatDifferInSpacesOutOfTraining) {
   const std::string questions = question("q", R"({"text": "a b", "answer_start": 0})") + ", " +
                                 question("r", R"({"text": "a", "answer_start": 0})");

@@ -65,7 +65,10 @@ TEST(PublicConstants, ConfigOfTransformersCountsForItsOwnNames) {
   EXPECT_EQ(constants_read(NamesOf::kHuggingFace, model_named("convnext"), config),
             (ModelConstants{.norm_epsilon = 1e-6, .last_norm_epsilon = 1e-4, .gelu = nn::GeluForm::kTanh}));
   EXPECT_EQ(constants_read(NamesOf::kHuggingFace, model_named("gpt2"),
-                           {{"model_type", "gpt2"}, {"layer_norm_epsilon", 1e-3}, {"activation_function", "gelu"}}),
+                           {{"model_type", "gpt2"},
+                            {"n_head", text_config(model_named("gpt2")).heads},
+                            {"layer_norm_epsilon", 1e-3},
+                            {"activation_function", "gelu"}}),
             (ModelConstants{.norm_epsilon = 1e-3, .last_norm_epsilon = 1e-3}));
   EXPECT_EQ(constants_read(NamesOf::kOurs, model_named("vit"), json()),
             constants_by_names(NamesOf::kOurs, model_named("vit")));
@@ -97,7 +100,8 @@ TEST(PublicConstants, WhatOurModelsDoNotComputeIsRefused) {
           "of model.size = \"tiny\" has 3");
   refused(NamesOf::kOurs, model_named("vit"), of("vit", {{"layer_norm_eps", "small"}}),
           "config.json: layer_norm_eps = \"small\" is not valid: expected a number above 0; correct the file");
-  refused(NamesOf::kOurs, model_named("gpt2"), of("gpt2", {{"n_head", 12}}), "n_head = 12");
+  refused(NamesOf::kOurs, model_named("gpt2"), of("gpt2", {{"n_head", 12}}),
+          "the number of heads of 12, but the model has");
   refused(NamesOf::kOurs, model_named("gpt2"), of("gpt2", {{"scale_attn_by_inverse_layer_idx", true}}),
           "scale_attn_by");
   refused(NamesOf::kHuggingFace, model_named("resnet50"), of("resnet", {{"downsample_in_bottleneck", true}}), "v1.5");

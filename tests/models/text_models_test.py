@@ -25,6 +25,8 @@ from transformers.models.llama import modeling_llama
 from transformers.models.mistral import modeling_mistral
 from transformers.models.qwen2 import modeling_qwen2
 
+from text_loops import exact_rms_norm
+
 TOLERANCE = 1e-9  # relative
 LABELS = 3
 HEADS = {
@@ -59,11 +61,6 @@ MODELS = {
     "llama:nano": (None, ("lm",)),
     "gpt2:nano": (None, ("lm",)),
 }
-
-
-def exact_rms_norm(self, x):
-    """As in transformers, but without its rounding to float32."""
-    return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
 
 
 for norm in (modeling_llama.LlamaRMSNorm, modeling_mistral.MistralRMSNorm, modeling_qwen2.Qwen2RMSNorm):

@@ -102,6 +102,12 @@ TEST(LayerProfile, FilesWithoutWhatCameLaterAreRead) {
   EXPECT_FALSE(ordered_json::parse(to_json_text(read)).contains("server"));
 }
 
+TEST(LayerProfile, DropoutBelowZeroIsThatOfModelConfig) {
+  LayerProfile profile = example();
+  profile.fingerprint.model.dropout = -1;
+  EXPECT_EQ(parse_profile(to_json_text(profile), "p.json").fingerprint.model.dropout, -1);
+}
+
 TEST(LayerProfile, TimesOfAClockSayNothingOfAGpu) {
   const ordered_json times = ordered_json::parse(to_json_text(example())).at("layers").at(0).at("times");
   EXPECT_FALSE(times.at(0).contains("gpu"));

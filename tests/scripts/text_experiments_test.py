@@ -132,7 +132,7 @@ class PipeTest(unittest.TestCase):
         for run in plan:
             self.assertGreaterEqual(run.sets["data.limit"], run.sets["train.global_batch"])
             expected = {"model.name": "bert", "model.task": "qa", "model.config": "{out}/minilm/config.json", "data.name": "squad", "data.path": DATA,
-                        "data.max_length": 128, "model.context": 128, "data.pad": "max", "device.memory_limit": options.limit}
+                        "data.max_length": 128, "data.pad": "max", "device.memory_limit": options.limit}
             self.assertEqual({key: run.sets[key] for key in expected}, expected)
             self.assertFalse({"model.size", "model.patch_size", "model.image_size", "data.samples"} & set(run.sets))
             self.assertTrue(run.may_run_out)

@@ -97,6 +97,9 @@ TEST_F(Records, CsvAsPythonReadsIt) {
   EXPECT_THAT(records_of(csv, RecordKind::kCsvRow), testing::SizeIs(7));
   EXPECT_THAT(texts_of(file("a.tsv", "sentence\tlabel\nit's, \"fine\"\t1\n"), DocumentRule::kFile, "sentence"),
               ElementsAre("it's, \"fine\""));
+  EXPECT_THAT(texts_of(file("a.tsv", "id\ttext\n1\t\"open\n2\t\"both\"\n"), DocumentRule::kFile),
+              ElementsAre("\"open", "\"both\""))
+      << "TSV has no quotes";
   EXPECT_THAT(test::error_of<DataError>([&] { return texts_of(csv, DocumentRule::kFile, "body"); }),
               HasSubstr("a.csv: has no column \"body\", but \"id\", \"text\"; choose one with --column"));
   EXPECT_THAT(

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/files.h"
+
 namespace sluice::train {
 namespace {
 
@@ -24,6 +26,19 @@ TEST(Agreement, HasWhatIsComputed) {
   EXPECT_NE(changed([](config::Config& config) { config.device.tf32 = false; }), all);
   EXPECT_NE(changed([](config::Config& config) { config.train.lr = 0.25; }), all);
   EXPECT_NE(changed([](config::Config& config) { config.train.winograd = "4x4"; }), all);
+}
+
+TEST(Agreement, HasTheContentOfModelConfigButNotItsPath) {
+  const test::TempDir dir;
+  const auto with_file = [&](const char* name, const char* text) {
+    if (text != nullptr) test::spill(dir / name, text);
+    config::Config config;
+    config.model.config = dir / name;
+    return agreement_of(config, "1.0");
+  };
+  EXPECT_EQ(with_file("a.json", "{}"), with_file("b.json", "{}"));
+  EXPECT_NE(with_file("a.json", "{}"), with_file("b.json", "{ }"));
+  EXPECT_NE(with_file("a.json", "{}"), with_file("none.json", nullptr));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
+#include "models/text_config.h"
 #include "storage/checkpoint.h"
 #include "support/files.h"
 
@@ -47,6 +48,31 @@ TEST(Constants, OfWeightsThatSluiceSavedGoWithEachCopyOfTheFile) {
   storage::write_safetensors(dir / "a.safetensors", {{"vit.embeddings.cls_token", at::zeros({1, 1, 192})}},
                              contents.metadata);
   EXPECT_EQ(constants_of_weights(dir / "a.safetensors", {}, vit).model.norm_epsilon, 1e-5);
+}
+
+TEST(Constants, OfATextModelAreThoseOfModelConfig) {
+  const sluice::test::TempDir dir;
+  const auto config_with = [&](const char* name, double epsilon) {
+    const nlohmann::json config{
+        {"model_type", "bert"}, {"num_attention_heads", 2}, {"hidden_size", 4}, {"layer_norm_eps", epsilon}};
+    sluice::test::spill(dir / name, config.dump());
+    return (dir / name).string();
+  };
+  models::ModelOptions bert;
+  bert.name = "bert";
+  bert.text = models::read_text_config(config_with("config.json", 1e-5));
+  storage::write_safetensors(dir / "model.safetensors", {{"bert.pooler.dense.bias", at::zeros({4})}}, {{"sluice", R"({
+      "norm_epsilon": 1e-5, "last_norm_epsilon": 1e-5, "gelu": "exact", "mean": [], "stddev": []})"}});
+  EXPECT_EQ(constants_of_weights(dir / "model.safetensors", {}, bert).model.norm_epsilon, 1e-5);
+  EXPECT_NO_THROW(static_cast<void>(saved_constants(nlohmann::json::object(), bert, dir.path())));
+  bert.text = models::read_text_config(config_with("other.json", 1e-12));
+  const auto refused = [](const auto& call) {
+    EXPECT_THAT(call, testing::ThrowsMessage<CheckpointError>(
+                          AllOf(HasSubstr("config.json has the epsilon of norms of 1e-05, but the model has 1e-12"),
+                                HasSubstr("give the config.json of these weights"))));
+  };
+  refused([&] { static_cast<void>(constants_of_weights(dir / "model.safetensors", {}, bert)); });
+  refused([&] { static_cast<void>(saved_constants(nlohmann::json::object(), bert, dir.path())); });
 }
 
 TEST(Constants, OfFilesThatAnotherLibraryWroteAreIgnoredWithAWarning) {

@@ -33,7 +33,8 @@ void run_eval_command(const EvalArguments& arguments) {
     json[score.name] = value;
     text += concat(score.title, " ", fixed(value, 2), score.is_percent ? " %  " : "  ");
   }
-  json["samples"] = found.sums.targets;
+  json["samples"] = found.samples;
+  json["targets"] = found.sums.targets;
   arguments.output.print(json,
                          concat(text, "loss ", fixed(found.sums.loss(), 4), "  on ", found.sums.targets, " targets"));
 }

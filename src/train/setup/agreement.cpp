@@ -1,11 +1,20 @@
 #include "train/setup/agreement.h"
 
+#include <filesystem>
+
 #include "config/schema.h"
+#include "storage/checksum.h"
 
 namespace sluice::train {
 namespace {
 
 constexpr const char* kVersion = "the version of Sluice";
+
+// Its path may differ.
+std::string content_of(const std::string& file) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(file, ignored) ? storage::digest_file(file).xxh3_128 : "no such file";
+}
 
 }  // namespace
 
@@ -14,6 +23,7 @@ comm::Agreement agreement_of(const config::Config& config, const std::string& ve
   for (const auto& [key, value] : config::values(config)) {
     if (!config::has(key, config::kPerProcess)) agreement[key] = value;
   }
+  if (!config.model.config.empty()) agreement["the content of model.config"] = content_of(config.model.config);
   return agreement;
 }
 

@@ -66,6 +66,12 @@ void drop_files_of_others(storage::AboutWeights& about, models::NamesOf names, c
   drop("preprocessor_config.json", about.preprocessor, counts.preprocessor);
 }
 
+// config: of the folder, null in checkpoints of earlier versions.
+void check_text_model(const json& config, const fs::path& folder, const models::ModelOptions& model) {
+  if (!models::is_text(model) || config.is_null()) return;
+  static_cast<void>(models::public_constants(models::NamesOf::kOurs, model, config, (folder / "config.json").string()));
+}
+
 Constants public_constants(storage::AboutWeights about, const fs::path& weights, const config::Config& config,
                            const models::ModelOptions& model) {
   const std::string config_file = (about.folder / "config.json").string();
@@ -118,6 +124,7 @@ Constants Constants::from_json(const json& json, const std::string& source) {
 Constants constants_of_model(const models::ModelOptions& model) { return {.model = models::own_constants(model)}; }
 
 Constants saved_constants(const json& state, const models::ModelOptions& model, const std::string& source) {
+  check_text_model(storage::read_object(fs::path(source) / "config.json"), source, model);
   if (state.contains("constants")) return Constants::from_json(state.at("constants"), source);
   return {.model = models::constants_by_names(models::NamesOf::kOurs, model)};
 }
@@ -125,6 +132,7 @@ Constants saved_constants(const json& state, const models::ModelOptions& model, 
 Constants constants_of_weights(const fs::path& weights, const config::Config& config,
                                const models::ModelOptions& model) {
   const storage::AboutWeights about = storage::read_about_weights(weights);
+  check_text_model(about.config, about.folder, model);
   Constants constants = are_of_sluice(about) ? constants_of_sluice(about, model, weights.string())
                                              : public_constants(about, weights, config, model);
   if (const std::string words = in_words(constants); !words.empty())

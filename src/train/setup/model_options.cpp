@@ -45,6 +45,20 @@ int label_count(const config::Config& config, const data::DatasetInfo& info) {
   return asked > 0 ? asked : of_data;
 }
 
+// A batch of the user has no data set.
+void check_labels(const config::Config& config, const data::DatasetInfo& info, models::TextHead head) {
+  const data::FieldInfo* const targets = info.field(data::kTargets);
+  const auto has_sizes = [&](std::size_t count) { return targets != nullptr && targets->sizes.size() == count; };
+  const bool fits = head == models::TextHead::kClassify ? has_sizes(0)
+                    : head == models::TextHead::kTokens ? has_sizes(1) && !info.class_names.empty()
+                    : head == models::TextHead::kQa     ? info.field(data::kStarts) != nullptr
+                                                        : info.field(data::kStarts) == nullptr;
+  if (fits || info.name.empty()) return;
+  throw ConfigError("data set ", info.name, " has no labels for model.task = \"", config.model.task,
+                    "\"; classify and tokens need jsonl or csv with data.label_column, qa needs squad, and the other "
+                    "tasks need texts or tokens");
+}
+
 models::ModelOptions token_model(const config::Config& config, const data::DatasetInfo& info) {
   const auto refuse = [&](const char* key, int value) {
     if (value == 0) return;
@@ -69,6 +83,7 @@ models::ModelOptions token_model(const config::Config& config, const data::Datas
   options.vocabulary = sizes.vocabulary;
   options.context = sizes.context;
   if (has_labels) options.classes = label_count(config, info);
+  check_labels(config, info, head);
   return options;
 }
 

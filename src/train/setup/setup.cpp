@@ -89,9 +89,6 @@ data::DatasetInfo info_of_batch(const config::Config& config, const data::Datase
 
 std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> cut_in_two(
     const std::shared_ptr<data::Dataset>& whole, const config::Config& config) {
-  if (whole->question_set() != nullptr)
-    throw ConfigError("data.validation = ", config.data.validation,
-                      " would put windows of one question on both sides; set it to 0, and evaluate on the test set");
   auto [train, validation] = data::hold_out(whole, config.data.validation);
   const std::int64_t most = config.train.eval_limit;
   if (most > 0) validation = data::limited(std::move(validation), most);
@@ -147,6 +144,12 @@ void check_pipeline(const Setup& setup) {
 }
 
 }  // namespace
+
+void Setup::take(const Constants& chosen) {
+  constants = chosen;
+  model.constants = chosen.model;
+  beside_weights = files_beside_weights(config, model, train_set == nullptr ? nullptr : &train_set->info());
+}
 
 void settle_worker(config::Config& config) {
   if (!config.replicas.has_server()) return;
@@ -231,7 +234,6 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   setup.task = task_of(setup.model, info, config.train.label_smoothing);
   static_cast<void>(best_by(config.train, setup.task->scores()));  // checks it
   if (!of_own_batch) setup.masking = masking_of(config, setup.model);
-  setup.beside_weights = files_beside_weights(config, setup.model, info);
   setup.layers = models::count_layers(setup.model);
   if (!waits_for_schedule) check_pipeline(setup);
   settle_process(setup, process);

@@ -42,7 +42,7 @@ struct Setup {
   models::ModelOptions model;
   task::TaskPtr task;
   data::MaskOptions masking;  // of a masked language model
-  // Files that Hugging Face's from_pretrained() reads beside the weights (task_options.h).
+  // Files that Hugging Face's from_pretrained() reads beside the weights (task_options.h); filled by take().
   std::map<std::string, std::string> beside_weights;
   Constants constants;                 // filled by take()
   std::filesystem::path weights_path;  // of model.weights; filled by read_resume_point() if the run starts from them
@@ -58,10 +58,7 @@ struct Setup {
   std::vector<std::string> servers;
 
   // Call it before the model is made. Otherwise the model has the constants of fresh weights.
-  void take(const Constants& chosen) {
-    constants = chosen;
-    model.constants = chosen.model;
-  }
+  void take(const Constants& chosen);
 };
 
 enum class SetupFor {

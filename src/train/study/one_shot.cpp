@@ -323,10 +323,12 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   data::Loader loader(*setup.test_set, eval_loader_options(setup));
   Outputs outputs(setup, options);
   ScoreSums sums;
+  std::int64_t evaluated_samples = 0;
   while (const auto batch = loader.next()) {
     at::Tensor of_batch;
     const auto samples = as_micro_batch(*batch, *setup.task);
     sums += step.evaluate(samples, /*stop=*/false, outputs.are_wanted() ? &of_batch : nullptr).scores;
+    evaluated_samples += samples.samples();
     if (outputs.are_wanted()) outputs.add(*batch, of_batch);
   }
   const std::vector<double> of_answers = outputs.finish(*composition.sync);
@@ -335,7 +337,11 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
     throw DivergedError("the loss of these weights on the test set is ", fixed(sums.loss(), 4),
                         ": their run diverged, or they are for other data; use an earlier checkpoint");
   }
-  return {.sums = sums, .scores = setup.task->scores(), .checkpoint = evaluated.checkpoint, .step = evaluated.step};
+  return {.sums = sums,
+          .scores = setup.task->scores(),
+          .checkpoint = evaluated.checkpoint,
+          .step = evaluated.step,
+          .samples = evaluated_samples};
 }
 
 double run_single_step(const config::Config& wanted, const SingleStepOptions& options) {

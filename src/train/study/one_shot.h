@@ -29,6 +29,7 @@ struct Evaluation {
   Scores scores;                     // of the task
   std::filesystem::path checkpoint;  // empty: weights were evaluated
   std::int64_t step = 0;
+  std::int64_t samples = 0;
 };
 [[nodiscard]] Evaluation run_evaluation(const EvaluationOptions& options);
 
