@@ -62,7 +62,7 @@ def fine_tuning(arm, seed, options):
 def measure(planned, events, _):
     row = elastic_freeze.of_all_steps(planned, events, ["f1", "exact_match"])
     curve = elastic_report.Curve(events, "f1").scores
-    return row | {"f1_by_second": " ".join(f"{second:.6g}:{score:.6g}" for second, score in zip(*curve))}
+    return row | {"f1_by_second": " ".join(f"{second:.6g}:{score:.9g}" for second, score in zip(*curve))}
 
 
 def second_of(row, wanted):

@@ -20,7 +20,16 @@ OF_IMAGES = ("image_size", "patch_size")
 
 
 def check(options):
-    return text_task.check(options, OF_IMAGES)
+    return text_task.check(options, OF_IMAGES) or check_batches(options)
+
+
+def check_batches(options):
+    """A batch cannot have more questions than there are: the run would take a smaller one."""
+    most = options.nodes * max(batch * (devices if way == "ddp" else 1) for (devices, way, _), batches in options.ladders for batch in batches)
+    questions = text_task.count_questions(options.data)
+    if questions is None or questions >= most:
+        return ""
+    return f"--data {options.data} has {questions} training questions, too few for a batch of {most}: give more, or a --ladder with smaller batches"
 
 
 def sets(_, options):

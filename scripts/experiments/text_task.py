@@ -1,5 +1,6 @@
 """--task squad of the experiments: BERT finds the answers to questions. Its options, its model's files, its settings."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -10,6 +11,7 @@ from . import arguments, record, runs
 
 PACKAGE = "all_minilm_l6_v2"
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
+TRAINING_FILES = ("train.json", "train-v1.1.json", "train-v2.0.json")
 VOCABULARY = 30522  # of BERT's uncased tokenizer, which MiniLM has too
 OF_TEXTS = ("length", "tolerance")
 
@@ -37,6 +39,16 @@ def check(options, of_images):
 def refusal(names, task, options):
     given = [name for name in names if getattr(options, name, None) is not None]
     return f"--{given[0].replace('_', '-')} is for --task {task}: leave it out" if given else ""
+
+
+def count_questions(folder):
+    """Of the training file; None if it cannot be read, which `sluice train` explains."""
+    file = next((folder / name for name in TRAINING_FILES if (folder / name).is_file()), None)
+    try:
+        articles = json.loads(file.read_text(encoding="utf-8"))["data"]
+        return sum(len(paragraph["qas"]) for article in articles for paragraph in article["paragraphs"])
+    except (AttributeError, OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def weights_folder(options):

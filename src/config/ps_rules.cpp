@@ -32,6 +32,8 @@ class PsRules {
             concat("model.lora_rank=", config_.model.lora_rank,
                    " freezes weights, but a parameter server gives its workers only those that are trained; set it to "
                    "0, or choose replicas.sync=\"allreduce\""));
+    require(!config_.data.by_length, {"data.by_length", "replicas.sync"},
+            "data.by_length does not apply to a parameter server, which leases samples in their order; remove it");
     require(ps.policy != "amb" || ps.time_limit_s > 0, {"ps.policy", "ps.time_limit_s"},
             "ps.policy=\"amb\" needs ps.time_limit_s above 0");
     require(ps.partitions == 0 || config_.pipeline.chunks.value_or(1) == 1 || config_.pipeline.chunks == ps.partitions,

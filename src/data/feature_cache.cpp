@@ -114,12 +114,13 @@ void FeatureCache::advance(const std::string& prefix, at::IntArrayRef row_sizes,
   const Format old = std::exchange(format_, format_of(prefix, row_sizes, type));
   if (old == format_) return;
   at::Tensor changed;
-  store_.change(format_.row_bytes(), [&](std::byte* rows, std::int64_t count) -> const std::byte* {
+  store_.change(format_.row_bytes(), [&](std::byte* rows, std::span<const FeatureKey> keys) -> const std::byte* {
     const at::NoGradGuard no_grad;
+    const std::int64_t count = std::ssize(keys);
     // A copy, because forward may keep its input or return a view of it.
     const at::Tensor before = at::from_blob(rows, old.sizes_of(count), old.kept).to(old.type, false, true);
-    const at::Tensor after = forward(before);
-    check_rows(static_cast<std::size_t>(count), after);
+    const at::Tensor after = forward(before, keys);
+    check_rows(keys.size(), after);
     changed = as_kept(after, format_.kept);
     return bytes_of(changed);
   });

@@ -56,8 +56,8 @@ class FeatureCache {
   // buffer allows. No effect before the first use().
   void read_ahead(const std::vector<FeatureKey>& keys);
 
-  // Maps `rows` [m, old row...] (CPU, old type) to [m, new row...] (any device, new type).
-  using Forward = std::function<at::Tensor(const at::Tensor& rows)>;
+  // Maps `rows` [m, old row...] (CPU, old type) of `keys` to [m, new row...] (any device, new type).
+  using Forward = std::function<at::Tensor(const at::Tensor& rows, std::span<const FeatureKey> keys)>;
   // Replaces every row by forward(row) after the prefix has grown. If rows grow, those without room are dropped. With
   // as_bfloat16, every advance rounds again. An exception of `forward` is passed on and leaves an empty cache with the
   // new prefix. `forward` may call only statistics().

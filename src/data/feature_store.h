@@ -59,8 +59,8 @@ class FeatureStore {
   // Replaces the list of keys that will be fetched next; rows on disk are read ahead.
   void read_ahead(std::span<const FeatureKey> keys);
 
-  // Maps `count` old rows to as many new rows; the result is valid until the next call.
-  using Transform = std::function<const std::byte*(std::byte* rows, std::int64_t count)>;
+  // Maps the old rows of `keys` to as many new rows; the result is valid until the next call.
+  using Transform = std::function<const std::byte*(std::byte* rows, std::span<const FeatureKey> keys)>;
   // Replaces each row by its transform. If rows grow, those without room are dropped. An exception of `transform` is
   // passed on; the store is then empty and has the new row size.
   void change(std::uint64_t row_bytes, const Transform& transform);

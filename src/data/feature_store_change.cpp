@@ -90,8 +90,7 @@ void FeatureStore::change_piece(std::span<const OldRow> piece, const FeatureFile
     }
     keys.push_back(old.key);
   }
-  const std::byte* const changed =
-      keys.empty() ? nullptr : transform(rows.get(), static_cast<std::int64_t>(keys.size()));
+  const std::byte* const changed = keys.empty() ? nullptr : transform(rows.get(), keys);
   release(piece.back(), piece.size());
   keep(keys, changed);
 }

@@ -48,11 +48,10 @@ class ClassNumbers {
     sort_classes(names);
     return names;
   }
-  // [number]: the place of the name in sorted().
-  [[nodiscard]] std::vector<std::int64_t> places() const {
+  // [number]: the place of the name in `names`, which has them all.
+  [[nodiscard]] std::vector<std::int64_t> places_in(const std::vector<std::string>& names) const {
     std::vector<std::int64_t> places(numbers_.size());
-    std::int64_t place = 0;
-    for (const std::string& name : sorted()) places[numbers_.at(name)] = place++;
+    for (const auto& [name, number] : numbers_) places[number] = std::ranges::find(names, name) - names.begin();
     return places;
   }
 
@@ -98,7 +97,8 @@ class LabelledText final : public Dataset {
         rows_(tokenizer_->end_id()) {
     info_.name = name;
     info_.split = split;
-    if (split == Split::kTest && has_classes()) info_.class_names = classes_in(train_file, options.label, has_words());
+    if (split == Split::kTest && has_classes())
+      info_.class_names = in_order_of_model(classes_in(train_file, options.label, has_words()));
     read_all(file);
     info_.classes = tokenizer_->end_id();
     info_.kind = SampleKind::kTokens;
@@ -165,9 +165,22 @@ class LabelledText final : public Dataset {
     if (repaired_ > 0)
       log_warning(file.string(), ": ", counted(repaired_, "row"), " with invalid UTF-8, which was replaced by U+FFFD");
     if (info_.split == Split::kTest || !has_classes()) return;
-    info_.class_names = numbers.sorted();
-    const std::vector<std::int64_t> places = numbers.places();
+    info_.class_names = in_order_of_model(numbers.sorted());
+    const std::vector<std::int64_t> places = numbers.places_in(info_.class_names);
     for (std::int64_t& number : classes_) number = number == kNoTarget ? kNoTarget : places[number];
+  }
+
+  // The classes of a model that was trained for these labels; else those of the data.
+  [[nodiscard]] std::vector<std::string> in_order_of_model(const std::vector<std::string>& names) const {
+    const std::vector<std::string>& of_model = options_.class_names;
+    const auto is_known = [&](const std::string& name) { return std::ranges::find(of_model, name) != of_model.end(); };
+    if (of_model.empty() || std::ranges::all_of(names, is_known)) return of_model.empty() ? names : of_model;
+    if (info_.split == Split::kTrain) {
+      log_warning("the labels of the data, such as ", printable(*std::ranges::find_if_not(names, is_known)),
+                  ", are not those of model.config, such as ", printable(of_model.front()),
+                  ": classes are numbered by the data, and a head that was trained before does not fit them");
+    }
+    return names;
   }
 
   [[nodiscard]] Piece encode(const Table& table, const std::vector<Table::Row>& rows) const {

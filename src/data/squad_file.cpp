@@ -70,8 +70,8 @@ class Parser {
     const std::string owner = concat("question \"", question.id, "\"");
     question.text = text(json, "question", owner);
     const auto impossible = json.find("is_impossible");
-    file_.has_impossible = file_.has_impossible || impossible != json.end();
     const bool has_none = impossible != json.end() && impossible->is_boolean() && impossible->get<bool>();
+    file_.has_impossible = file_.has_impossible || has_none;
     if (!has_none) {
       for (const Json& answer : list(json, "answers", owner)) add_answer(question, answer, owner);
     }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace sluice::data {
 
@@ -23,6 +24,7 @@ struct TextOptions {
   Packing pack = Packing::kNone;                      // tokens, text
   std::string text = "text", text2, label = "label";  // columns of jsonl and csv; empty text2: one text
   LabelKind label_kind = LabelKind::kClass;           // kNone: the texts themselves are to be learnt
+  std::vector<std::string> class_names = {};          // of a model, in order; used if they hold all labels of the texts
   bool each_line_is_document = false;                 // text; false: the file is one document
   // Around each document; without them it ends with the tokenizer's end-of-text token, if there is one.
   bool adds_special_tokens = false;

@@ -174,11 +174,8 @@ bool has_word(const std::string& name, const std::string& word) {
   return false;
 }
 
-// Token files of a split in a folder, by name.
-std::vector<fs::path> files_of_split(const fs::path& folder, Split split) {
-  const std::vector<std::string> words = split == Split::kTrain
-                                             ? std::vector<std::string>{"train"}
-                                             : std::vector<std::string>{"val", "valid", "validation", "test"};
+// Token files in a folder with one of the words in their names.
+std::vector<fs::path> files_named(const fs::path& folder, const std::vector<std::string>& words) {
   std::vector<fs::path> files;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
@@ -188,11 +185,20 @@ std::vector<fs::path> files_of_split(const fs::path& folder, Split split) {
       files.push_back(entry.path());
   }
   if (error) reject_unlistable(folder, error, "correct data.path");
+  std::ranges::sort(files);
+  return files;
+}
+
+// As with tables (split_files.h), samples for validation are a test set if there is no other.
+std::vector<fs::path> files_of_split(const fs::path& folder, Split split) {
+  const bool is_train = split == Split::kTrain;
+  std::vector<fs::path> files = files_named(folder, {is_train ? "train" : "test"});
+  if (files.empty() && !is_train) files = files_named(folder, {"val", "valid", "validation", "dev"});
   if (files.empty()) {
     throw DataError(folder.string(), ": has no token file of the ", name_of(split), " split: *.tokens or *.bin with ",
-                    join(words, " or "), " in its name; write some with `sluice tokenize`, or correct data.path");
+                    is_train ? "train" : "test or val", " in its name; write some with `sluice tokenize`, or correct ",
+                    "data.path");
   }
-  std::ranges::sort(files);
   return files;
 }
 

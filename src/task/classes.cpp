@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
+#include <type_traits>
 
 #include <ATen/ATen.h>
 
 #include "core/check.h"
 #include "nn/bfloat16.h"
+#include "nn/parallel.h"
 
 namespace sluice::task {
 namespace {
@@ -15,29 +18,57 @@ namespace {
 // Numbers of top-1 and top-5 hits.
 using Counts = std::array<std::int64_t, 2>;
 
+// Logits that come before the target's, at least as far as five are counted.
+template <typename Real>
+std::int64_t rank_of(const Real* row, std::int64_t classes, std::int64_t target) {
+  constexpr std::int64_t kPiece = 1024;
+  const auto number = [](Real value) {
+    return static_cast<std::conditional_t<sizeof(Real) == 8, double, float>>(value);
+  };
+  const auto own = number(row[target]);
+  std::int64_t ahead = 0;
+  for (std::int64_t begin = 0; begin < classes && ahead < 5; begin += kPiece) {
+    const std::int64_t end = std::min(begin + kPiece, classes), border = std::clamp(target, begin, end);
+    std::int32_t in_piece = 0;
+    for (std::int64_t c = begin; c < border; ++c) in_piece += number(row[c]) >= own ? 1 : 0;
+    for (std::int64_t c = std::max(border, target + 1); c < end; ++c) in_piece += number(row[c]) > own ? 1 : 0;
+    ahead += in_piece;
+  }
+  return ahead;
+}
+
 template <typename Real>
 Counts count_rows(const at::Tensor& logits, const at::Tensor& targets) {
   const std::int64_t classes = logits.size(1);
-  const auto* row = logits.const_data_ptr<Real>();
+  const auto* first = logits.const_data_ptr<Real>();
   const auto* target = targets.const_data_ptr<std::int64_t>();
-  Counts counts{};
-  for (std::int64_t i = 0; i < logits.size(0); ++i, row += classes) {
-    if (target[i] == kNoTarget) continue;
-    check(target[i] >= 0 && target[i] < classes, "a target below the number of classes");
-    const Real own = row[target[i]];
-    if (std::isnan(own)) continue;  // comparisons with NaN are false, so it would look like the largest
-    std::int64_t ahead = 0;
-    for (std::int64_t c = 0; c < target[i]; ++c) ahead += row[c] >= own ? 1 : 0;
-    for (std::int64_t c = target[i] + 1; c < classes; ++c) ahead += row[c] > own ? 1 : 0;
-    counts[0] += ahead < 1 ? 1 : 0;
-    counts[1] += ahead < 5 ? 1 : 0;
-  }
-  return counts;
+  std::atomic<std::int64_t> top1 = 0, top5 = 0;
+  nn::parallel_for(0, logits.size(0), nn::kPieceValues / classes + 1, [&](std::int64_t begin, std::int64_t end) {
+    Counts counts{};
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (target[i] == kNoTarget) continue;
+      check(target[i] >= 0 && target[i] < classes, "a target below the number of classes");
+      const Real* const row = first + i * classes;
+      if (std::isnan(row[target[i]])) continue;  // comparisons with NaN are false, so it would look like the largest
+      const std::int64_t ahead = rank_of(row, classes, target[i]);
+      counts[0] += ahead < 1 ? 1 : 0;
+      counts[1] += ahead < 5 ? 1 : 0;
+    }
+    top1 += counts[0];
+    top5 += counts[1];
+  });
+  return {top1, top5};
+}
+
+bool can_count_on_cpu(const at::Tensor& logits) {
+  const at::ScalarType type = logits.scalar_type();
+  return logits.is_cpu() && (type == at::kFloat || type == at::kDouble || type == at::kBFloat16);
 }
 
 Counts count_on_cpu(const at::Tensor& logits, const at::Tensor& targets) {
-  const bool is_double = logits.scalar_type() == at::kDouble;
-  return is_double ? count_rows<double>(logits, targets) : count_rows<float>(logits, targets);
+  if (logits.scalar_type() == at::kDouble) return count_rows<double>(logits, targets);
+  if (logits.scalar_type() == at::kBFloat16) return count_rows<at::BFloat16>(logits, targets);
+  return count_rows<float>(logits, targets);
 }
 
 bool are_shares(const at::Tensor& targets) { return targets.is_floating_point(); }
@@ -97,11 +128,10 @@ class Classes final : public Task {
   }
 
   [[nodiscard]] at::Tensor count(const Tensors& outputs, const Tensors& targets) const override {
-    const at::Tensor rows = nn::in_float(outputs[0]).flatten(0, -2);
+    const at::Tensor rows = outputs[0].flatten(0, -2);
     const at::Tensor all = classes_of(targets[0].to(rows.device())).flatten();
-    const bool is_plain = rows.scalar_type() == at::kFloat || rows.scalar_type() == at::kDouble;
-    if (rows.is_cpu() && is_plain) return as_tensor(count_on_cpu(rows.contiguous(), all.contiguous()));
-    return count_on_gpu(rows, all);
+    if (can_count_on_cpu(rows)) return as_tensor(count_on_cpu(rows.contiguous(), all.contiguous()));
+    return count_on_gpu(nn::in_float(rows), all);
   }
 
   [[nodiscard]] std::vector<double> sums_of(const at::Tensor& counted) const override {

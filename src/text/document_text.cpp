@@ -49,6 +49,7 @@ void DocumentText::read_head(std::string_view row) {
                     printable(join(names, "\", \"")), "\"; choose one with ", option_);
   }
   index_ = static_cast<std::size_t>(found - names.begin());
+  width_ = names.size();
 }
 
 std::string_view DocumentText::text_of(std::string_view record, std::uint64_t number, std::string& scratch) const {
@@ -71,8 +72,10 @@ std::string_view DocumentText::text_of(std::string_view record, std::uint64_t nu
   }
   if (!has_head()) return record;
   auto fields = csv_cells(record, kind_ == RecordKind::kTsvRow ? '\t' : ',');
-  if (index_ >= fields.size())
-    fail("has only ", counted(static_cast<std::int64_t>(fields.size()), "column"), "; correct or remove it");
+  if (fields.size() != width_) {
+    fail("has ", counted(static_cast<std::int64_t>(fields.size()), "column"), ", but the first row names ", width_,
+         "; correct or remove it");
+  }
   scratch = std::move(fields[index_]);
   return scratch;
 }

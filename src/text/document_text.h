@@ -40,6 +40,7 @@ class DocumentText {
   bool is_json_;
   std::string column_, option_;
   std::size_t index_ = 0;  // of the column
+  std::size_t width_ = 0;  // number of columns
 };
 
 }  // namespace sluice::text

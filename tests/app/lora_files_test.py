@@ -93,6 +93,12 @@ class LoraFilesTest(unittest.TestCase):
             assert_close(self.logits, self.logits_of_run(self.config, *options), "adapters of a folder")
         own = ("--weights", self.last, "--set", f"model.lora_weights={self.first}")
         assert_close(self.logits, self.logits_of_run(self.config, *own), "a file with adapters of its own")
+        out = self.folder / "step.safetensors"
+        losses = []
+        for weights in (self.last, self.first):  # `step` reads adapters as `eval` does
+            cli.must_run("step", self.config, "--weights", self.last, "--set", f"model.lora_weights={weights}", "--out", out)
+            losses.append(load_file(out)["loss"])
+        self.assertEqual(*losses)
         done = self.refused(7, lora_weights=str(self.adapter), lora_rank=2)
         self.assertIn("r = 4, but model.lora_rank = 2; set model.lora_rank = 4", done)
 
@@ -118,6 +124,10 @@ class LoraFilesTest(unittest.TestCase):
         self.assertIn("is larger than the layer", self.refused(2, lora_rank=33))
         self.assertIn("but model.weights is empty", self.refused(2, lora_weights=str(self.adapter), weights=""))
         self.assertIn("set model.lora_rank, for example to 8", self.refused(2, lora_rank=0, lora_alpha=3))
+        for words in (("train", self.config, "--set", f"model.weights={self.last}"), ("eval", self.config, "--weights", self.last)):
+            done = cli.run(*words, "--set", "model.lora_alpha=3")
+            self.assertEqual(done.returncode, 7, done.stderr)
+            self.assertIn(f"were trained with model.lora_alpha = {models.ALPHA}, but it is 3 now", done.stderr)
         done = self.refused(7, lora_rank=0, weights=str(self.last))
         self.assertIn("has LoRA adapters, but model.lora_rank = 0", done)
         done = cli.run("merge", self.adapter, "--out", self.folder / "none")

@@ -201,12 +201,14 @@ class TextTraining(unittest.TestCase):
         self.save_model(transformers.BertForSequenceClassification,
                         transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
         file = self.configuration("bert", {"name": "jsonl", "pad": "max"}, "classify", train={"deterministic": False, "global_batch": 2},
-                                  freeze={"policy": "schedule", "schedule": ["1: 2"]})
+                                  freeze={"policy": "schedule", "schedule": ["1: 1", "3: 2"]})
         losses = {}
         for cache in ("off", "memory"):
             self.train(file, cache, *cli.options(freeze={"cache": cache}, train={"steps": STEPS, "eval_every_steps": 5}))
             losses[cache] = cli.column(self.folder / cache, "loss", "eval")
-        self.assertTrue(any(line["hits"] for line in cli.events(self.folder / "memory", "cache")))
+        last = cli.events(self.folder / "memory", "cache")[-1]
+        self.assertEqual(last["misses"], 2 * ROWS, "rows of training and test samples grow with the frozen layers")
+        self.assertGreater(last["hits"], 2 * ROWS)
         for off, on in zip(losses["off"], losses["memory"], strict=True):
             self.assertAlmostEqual(off, on, places=12)
 
@@ -243,6 +245,8 @@ class TextTraining(unittest.TestCase):
         self.assertIn('set data.pad = "max"', self.refused(file, *keep))
         tokens = cli.options(data={"name": "toy", "tokenizer": ""}, model={"classes": 2})
         self.assertIn('no labels for model.task = "classify"', self.refused(file, *tokens))
+        pair = cli.options(model={"task": "mlm"}, data={"pair_column": "label"})
+        self.assertIn('data.pair_column = "label" does not apply to model.task = "mlm"', self.refused(file, *pair))
         done = cli.run("eval", file, "--weights", self.folder / "start", "--predictions", self.folder / "out.json")
         self.assertIn('model.task is not "qa"', cli.error_of(done))
         self.assertFalse((self.folder / "out.json").exists())

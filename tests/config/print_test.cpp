@@ -212,7 +212,7 @@ void repair_parameter_server(Config& config) {
 void repair_adapters(Config& config) {
   ModelConfig& model = config.model;
   const ModelConfig defaults;
-  if (config.replicas.sync == "ps") model.lora_rank = 0;
+  if (config.replicas.sync == "ps") model.lora_rank = 0, config.data.by_length = false;
   if (model.weights.empty()) model.lora_weights.clear();
   if (model.lora_rank > 0) return;
   model.lora_alpha = defaults.lora_alpha;

@@ -52,6 +52,9 @@ TEST(RejectRule, KeysOfAdaptersNeedARank) {
   EXPECT_THAT(error_of("[model]\nlora_rank = 8\nlora_weights = 'run'\n"), HasSubstr("but model.weights is empty"));
   EXPECT_THAT(error_of(adapters + "[train]\nsteps = 4\n[replicas]\nsync = 'ps'\n[ps]\nclock = 'virtual'\n"),
               HasSubstr("run.toml:3: model.lora_rank=8 freezes weights"));
+  EXPECT_THAT(
+      error_of("[data]\nby_length = true\n[train]\nsteps = 4\n[replicas]\nsync = 'ps'\n[ps]\nclock = 'virtual'\n"),
+      HasSubstr("run.toml:2: data.by_length does not apply to a parameter server"));
 }
 
 TEST(RejectRule, RandomViewsOfImages) {

@@ -23,8 +23,12 @@ struct NewLayers {
   const char* name;
   std::vector<std::int64_t> sizes;
   at::ScalarType type;
-  FeatureCache::Forward forward;
+  std::function<at::Tensor(const at::Tensor& rows)> forward;
 };
+
+FeatureCache::Forward without_keys(const std::function<at::Tensor(const at::Tensor&)>& forward) {
+  return [forward](const at::Tensor& rows, std::span<const FeatureKey> /*keys*/) { return forward(rows); };
+}
 
 std::vector<NewLayers> new_layers() {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{9});
@@ -51,7 +55,7 @@ TEST(FeatureCache, AdvanceIsWhatAFreshStoreWouldHold) {
       FeatureCache cache(options);
       cache.use("a", kSizes, at::kDouble);
       cache.store(keys, rows);
-      cache.advance("b", layers.sizes, layers.type, layers.forward);
+      cache.advance("b", layers.sizes, layers.type, without_keys(layers.forward));
       const at::Tensor found = fetched(cache, keys, layers.sizes, layers.type);
       EXPECT_TRUE(at::allclose(found, layers.forward(rows), 1e-12, 1e-12));
       cache.use("b", layers.sizes, layers.type);
@@ -68,7 +72,7 @@ TEST(FeatureCache, AdvanceWithBfloat16RoundsOnceMore) {
   FeatureCache cache({.memory_bytes = 1 << 20, .as_bfloat16 = true});
   cache.use("a", kSizes, at::kFloat);
   cache.store(keys, rows);
-  cache.advance("b", kSizes, at::kFloat, [](const at::Tensor& kept) { return kept / 3; });
+  cache.advance("b", kSizes, at::kFloat, without_keys([](const at::Tensor& kept) { return kept / 3; }));
   const at::Tensor expected = (rows.to(at::kBFloat16).to(at::kFloat) / 3).to(at::kBFloat16).to(at::kFloat);
   EXPECT_TRUE(same_bits(fetched(cache, keys), expected));
 }
@@ -79,7 +83,8 @@ TEST(FeatureCache, AnInputThatForwardKeepsStaysWhatItWas) {
   cache.use("a", kSizes, at::kFloat);
   cache.store(keys, inputs_of(keys));
   std::vector<at::Tensor> inputs;
-  cache.advance("b", kSizes, at::kFloat, [&](const at::Tensor& rows) {
+  cache.advance("b", kSizes, at::kFloat, [&](const at::Tensor& rows, std::span<const FeatureKey> of_rows) {
+    EXPECT_TRUE(same_bits(rows, inputs_of({of_rows.begin(), of_rows.end()})));
     inputs.push_back(rows);
     return rows + 1;
   });
@@ -92,8 +97,9 @@ TEST(FeatureCache, AForwardThatFailsLeavesAnEmptyCacheOfTheNewPrefix) {
   FeatureCache cache({.memory_bytes = 1 << 20});
   cache.use("a", kSizes, at::kFloat);
   cache.store(keys, inputs_of(keys));
-  EXPECT_THROW(cache.advance("b", {4}, at::kFloat,
-                             [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("out of memory"); }),
+  EXPECT_THROW(cache.advance("b", {4}, at::kFloat, without_keys([](const at::Tensor&) -> at::Tensor {
+                               throw std::runtime_error("out of memory");
+                             })),
                std::runtime_error);
   EXPECT_EQ(cache.statistics().rows_in_memory, 0);
   const at::Tensor rows = at::rand({100, 4});
@@ -107,7 +113,8 @@ TEST(FeatureCache, AForwardWithRowsOfAnotherFormatIsABug) {
   FeatureCache cache({.memory_bytes = 1 << 20});
   cache.use("a", kSizes, at::kFloat);
   cache.store(keys, inputs_of(keys));
-  EXPECT_THROW(cache.advance("b", {5}, at::kFloat, [](const at::Tensor& rows) { return rows; }), BugError);
+  EXPECT_THROW(cache.advance("b", {5}, at::kFloat, without_keys([](const at::Tensor& rows) { return rows; })),
+               BugError);
   cache.store(keys, at::rand({100, 5}));
   EXPECT_EQ(hits_of(cache, keys, {5}), 100);
 }
@@ -125,7 +132,8 @@ TEST(FeatureCache, AdvanceIsWithinTheBudgetsAtEachMoment) {
     const auto before = cache.statistics();
     ASSERT_GT(before.rows_on_disk, 500);
     std::int64_t rows_seen = 0;
-    cache.advance("b", layers.sizes, layers.type, [&](const at::Tensor& piece) {
+    cache.advance("b", layers.sizes, layers.type, [&](const at::Tensor& piece, std::span<const FeatureKey> of_piece) {
+      EXPECT_EQ(std::ssize(of_piece), piece.size(0));
       rows_seen += piece.size(0);
       EXPECT_LE(piece.size(0), 256);
       EXPECT_LE(cache.statistics().memory_bytes, options.memory_bytes);

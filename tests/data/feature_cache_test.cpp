@@ -122,7 +122,7 @@ TEST(FeatureCache, RowsOfAGpuAreStoredAndFetched) {
     at::Tensor found = at::zeros(sizes_with(6), at::dtype(at::kFloat).device(at::kCUDA));
     EXPECT_THAT(cache.fetch(keys, found), testing::Each(true));
     EXPECT_TRUE(same_bits(found.cpu(), rows));
-    cache.advance("b", kSizes, at::kFloat, [](const at::Tensor& before) { return before.to(at::kCUDA) * 2; });
+    cache.advance("b", kSizes, at::kFloat, [](const at::Tensor& before, auto) { return before.to(at::kCUDA) * 2; });
     EXPECT_TRUE(same_bits(fetched(cache, keys), rows * 2));
   }
 }
@@ -235,7 +235,8 @@ TEST(FeatureCache, APrefixChangesWhileThreadsFetch) {
   }
   for (int prefix = 1; prefix < 10; ++prefix) {
     cache.store(keys, at::full({400, 100}, static_cast<double>(prefix)));
-    cache.advance(std::to_string(prefix) + "+", {100}, at::kFloat, [](const at::Tensor& rows) { return rows * 2; });
+    cache.advance(std::to_string(prefix) + "+", {100}, at::kFloat,
+                  [](const at::Tensor& rows, auto) { return rows * 2; });
     EXPECT_TRUE(same_bits(fetched(cache, keys, {100}), at::full({400, 100}, 2.0 * prefix)));
     cache.use(std::to_string(prefix), {100}, at::kFloat);
   }

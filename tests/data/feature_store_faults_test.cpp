@@ -48,8 +48,8 @@ TEST(FeatureStoreFaults, DamagedRowsAreDroppedByAChange) {
   test::damage(test::unnamed_files(dir.path()).at(0), 3 * 1008 + 10, 1);
   testing::internal::CaptureStderr();
   Bytes same;
-  store.change(1000, [&](const std::byte* rows, std::int64_t count) -> const std::byte* {
-    same.assign(rows, rows + count * 1000);
+  store.change(1000, [&](const std::byte* rows, std::span<const FeatureKey> keys) -> const std::byte* {
+    same.assign(rows, rows + keys.size() * 1000);
     return same.data();
   });
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("row of sample 3, view 0"));
@@ -58,8 +58,8 @@ TEST(FeatureStoreFaults, DamagedRowsAreDroppedByAChange) {
 }
 
 FeatureStore::Transform copy_of_rows(Bytes& made, std::uint64_t row_bytes) {
-  return [&made, row_bytes](const std::byte* rows, std::int64_t count) {
-    made.assign(rows, rows + count * static_cast<std::int64_t>(row_bytes));
+  return [&made, row_bytes](const std::byte* rows, std::span<const FeatureKey> keys) {
+    made.assign(rows, rows + keys.size() * row_bytes);
     return static_cast<const std::byte*>(made.data());
   };
 }
@@ -111,8 +111,8 @@ TEST(FeatureStoreFaults, ADiskThatFillsUpDuringAChangeLeavesTheRowsInMemory) {
     EXPECT_GT(store.statistics().rows_on_disk, 300);
     test::limit_files(4'000'000);
     const Bytes made(256 * 20'000);
-    const auto log =
-        test::log_of([&] { store.change(20'000, [&](const std::byte*, std::int64_t) { return made.data(); }); });
+    const auto log = test::log_of(
+        [&] { store.change(20'000, [&](const std::byte*, std::span<const FeatureKey>) { return made.data(); }); });
     EXPECT_THAT(log, HasSubstr("File too large"));
     EXPECT_EQ(test::warnings_in(log), 1) << log;
     const auto now = store.statistics();

@@ -74,13 +74,14 @@ class StoreAndModel {
     const std::uint64_t old_bytes = std::exchange(row_bytes_, 12 + random_() % 3000);
     std::set<std::pair<std::int64_t, int>> seen;
     Bytes made;
-    store_.change(row_bytes_, [&](const std::byte* rows, std::int64_t count) -> const std::byte* {
+    store_.change(row_bytes_, [&](const std::byte* rows, std::span<const FeatureKey> keys) -> const std::byte* {
       made.clear();
-      for (; count > 0; --count, rows += old_bytes) {
-        const FeatureKey key = key_of(rows);
+      for (const FeatureKey& key : keys) {
+        EXPECT_EQ(key, key_of(rows));
         EXPECT_EQ(Bytes(rows, rows + old_bytes), named_row(key, old_bytes, generation_));
         EXPECT_TRUE(seen.emplace(key.sample, key.view).second) << "given twice";
         std::ranges::copy(named_row(key, row_bytes_, generation_ + 1), std::back_inserter(made));
+        rows += old_bytes;
       }
       return made.data();
     });

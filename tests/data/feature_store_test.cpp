@@ -110,7 +110,7 @@ TEST(FeatureStore, LargerRowsAreDroppedOnlyIfBothBudgetsAreFull) {
   store.reset(1000);
   keep(store, keys_between(0, 3000), 1000);
   const Bytes made(256 * 3000);
-  store.change(3000, [&](const std::byte*, std::int64_t) { return made.data(); });
+  store.change(3000, [&](const std::byte*, std::span<const FeatureKey>) { return made.data(); });
   const auto after = store.statistics();
   EXPECT_GE(after.rows_in_memory, 240);  // of 3096 bytes in 3/4 of 1 MiB
   EXPECT_EQ(after.rows_on_disk, (1 << 20) / 3008);
@@ -126,10 +126,10 @@ TEST(FeatureStore, WithinTheBudgetsAtEachMomentOfAChange) {
     keep(store, keys_between(0, 3000), 1000);
     Bytes made;
     std::int64_t rows = 0;
-    store.change(new_bytes, [&](const std::byte*, std::int64_t count) -> const std::byte* {
+    store.change(new_bytes, [&](const std::byte*, std::span<const FeatureKey> keys) -> const std::byte* {
       expect_budgets_kept(store, options);
-      rows += count;
-      made.assign(static_cast<std::size_t>(count) * new_bytes, std::byte{7});
+      rows += std::ssize(keys);
+      made.assign(keys.size() * new_bytes, std::byte{7});
       return made.data();
     });
     expect_budgets_kept(store, options);
@@ -148,7 +148,7 @@ TEST(FeatureStore, WhileRowsGrowTheIndexOfThoseOnDiskStillCounts) {
   keep(store, keys_between(0, 20'000), 12);
   ASSERT_GT(store.statistics().rows_on_disk, 2000);
   const Bytes made(256 * 4000);
-  store.change(4000, [&](const std::byte*, std::int64_t) {
+  store.change(4000, [&](const std::byte*, std::span<const FeatureKey>) {
     expect_budgets_kept(store, options);
     return made.data();
   });
@@ -161,7 +161,7 @@ TEST(FeatureStore, WhatTheTransformThrowsLeavesAnEmptyStore) {
   keep(store, keys_between(0, 600), 100);
   int calls = 0;
   EXPECT_THROW(store.change(200,
-                            [&](const std::byte*, std::int64_t) -> const std::byte* {
+                            [&](const std::byte*, std::span<const FeatureKey>) -> const std::byte* {
                               static const Bytes kRows(256 * 200);
                               if (++calls == 2) throw std::runtime_error("out of memory");
                               return kRows.data();

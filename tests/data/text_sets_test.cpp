@@ -1,18 +1,11 @@
-#include <ATen/ATen.h>
-#include <gmock/gmock.h>
+#include "text_sets.h"
 
 #include <map>
 #include <set>
 
-#include "core/error.h"
 #include "core/rng.h"
-#include "data/dataset.h"
 #include "data/loader.h"
-#include "data/squad_dataset.h"
-#include "data/subset.h"
 #include "data/token_dataset.h"
-#include "support/files.h"
-#include "text/small_tokenizers.h"
 
 namespace sluice::data {
 namespace {
@@ -20,133 +13,6 @@ namespace {
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
-using testing::ThrowsMessage;
-
-using Numbers = std::vector<std::int64_t>;
-
-Numbers numbers(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.contiguous();
-  return {flat.const_data_ptr<std::int64_t>(), flat.const_data_ptr<std::int64_t>() + flat.numel()};
-}
-
-std::vector<std::string> names_of(const Fields& fields) {
-  std::vector<std::string> names;
-  for (const auto& [name, field] : fields) names.push_back(name);
-  return names;
-}
-
-class TextSets : public testing::Test {
- protected:
-  TextSets() { test::spill(folder_ / "tokenizer.json", text::bert_json()); }
-
-  void write(const std::string& name, const std::string& content) const { test::spill(folder_ / name, content); }
-  // Of BERT's kind, with the tokens of text/small_tokenizers.h.
-  [[nodiscard]] TextOptions options(std::int64_t max_length, std::int64_t stride = 0) const {
-    return {.tokenizer = folder_ / "tokenizer.json", .max_length = max_length, .stride = stride, .threads = 2};
-  }
-  [[nodiscard]] std::shared_ptr<Dataset> open(const std::string& name, const TextOptions& text,
-                                              Split split = Split::kTrain) const {
-    return open_dataset({.name = name, .path = folder_.path(), .text = text}, split);
-  }
-  [[nodiscard]] auto opening(const std::string& name, const TextOptions& text, Split split = Split::kTrain) const {
-    return [=, this] { static_cast<void>(open(name, text, split)); };
-  }
-
-  test::TempDir folder_;
-};
-
-auto says(const std::string& text) { return ThrowsMessage<DataError>(HasSubstr(text)); }
-auto refuses(const std::string& text) { return ThrowsMessage<ConfigError>(HasSubstr(text)); }
-
-constexpr std::int64_t kCls = 1, kSep = 2, kUn = 3, kAff = 4, kHello = 6, kComma = 7, kA = 8, kB = 10;
-
-std::string question(const std::string& id, const std::string& answers) {
-  return R"({"id": ")" + id + R"(", "question": " a b", "answers": [)" + answers + "]}";
-}
-std::string squad(const std::string& context, const std::string& questions) {
-  return R"({"data": [{"paragraphs": [{"context": ")" + context + R"(", "qas": [)" + questions + "]}]}]}";
-}
-
-TEST_F(TextSets, SquadHasWindowsThatOverlapAndTheTokensOfTheAnswer) {
-  write("train.json", squad("hello unaff, a b",
-                            question("q", R"({"text": "unaff,", "answer_start": 6})") + ", " + question("none", "")));
-  // [CLS] a b [SEP], four tokens of the context: hello un ##aff , a b, and [SEP]
-  const auto set = open("squad", options(9, 2));
-  ASSERT_EQ(set->size(), 4);
-  EXPECT_EQ(set->info().classes, 12);
-  EXPECT_EQ(set->info().context, 9);
-  EXPECT_FALSE(set->info().has_bytes);
-  const Fields fields = set->read_fields(Numbers{0, 1});
-  EXPECT_THAT(names_of(fields), ElementsAre("ends", "inputs", "starts", "types"));
-  EXPECT_THAT(numbers(fields.at("inputs")), ElementsAre(kCls, kA, kB, kSep, kHello, kUn, kAff, kComma, kSep,  //
-                                                        kCls, kA, kB, kSep, kAff, kComma, kA, kB, kSep));
-  EXPECT_THAT(numbers(fields.at("types")), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1));
-  EXPECT_THAT(numbers(fields.at("starts")), ElementsAre(5, 0)) << "the second window lacks the answer's first token";
-  EXPECT_THAT(numbers(fields.at("ends")), ElementsAre(7, 0));
-  EXPECT_THAT(numbers(set->read_fields(Numbers{2}).at("ends")), ElementsAre(0));
-}
-
-TEST_F(TextSets, SquadKnowsTheQuestionAndTheCharactersOfAWindowInEachPart) {
-  write("train.json", squad("hello unaff, a b",
-                            question("q", R"({"text": "unaff,", "answer_start": 6})") + ", " + question("none", "")));
-  const auto part = subset(open("squad", options(9, 2)), {3, 1}, {});
-  ASSERT_NE(part->question_set(), nullptr);
-  const QuestionWindow window = part->question_set()->window(part->sample_in_whole(0));
-  EXPECT_EQ(window.question, 1);
-  EXPECT_EQ(part->question_set()->file().questions[1].id, "none");
-  EXPECT_EQ(window.first_context, 4U);
-  EXPECT_THAT(window.offsets, ElementsAre(text::CharRange{8, 11}, text::CharRange{11, 12}, text::CharRange{13, 14},
-                                          text::CharRange{15, 16}));
-  EXPECT_THAT(part->lengths(), ElementsAre(9, 9));
-  EXPECT_EQ(numbers(part->read_fields(Numbers{1}).at("inputs"))[4], kAff);
-}
-
-TEST_F(TextSets, APartOfSquadHasAllWindowsOfItsQuestions) {
-  write("train.json", squad("hello unaff, a b", question("q", R"({"text": "unaff,", "answer_start": 6})") + ", " +
-                                                    question("r", "") + ", " + question("s", "")));
-  const auto questions_in = [](const Dataset& part) {
-    Numbers questions;
-    for (std::int64_t i = 0; i < part.size(); ++i)
-      questions.push_back(part.question_set()->question_of(part.sample_in_whole(i)));
-    return questions;
-  };
-  for (const auto& [limit, wanted] : {std::pair{1, Numbers{0, 0}}, {2, {0, 0}}, {3, {0, 0, 1, 1}}}) {
-    const auto part =
-        open_dataset({.name = "squad", .path = folder_.path(), .limit = limit, .text = options(9, 2)}, Split::kTrain);
-    EXPECT_EQ(questions_in(*part), wanted);
-  }
-  const HeldOut cut = hold_out(open("squad", options(9, 2)), 0.3);
-  const Numbers train = questions_in(*cut.train), held = questions_in(*cut.validation);
-  ASSERT_THAT(held, testing::SizeIs(2));
-  EXPECT_EQ(held[0], held[1]);
-  EXPECT_THAT(train, testing::AllOf(testing::SizeIs(4), testing::Not(testing::Contains(held[0]))));
-  EXPECT_THAT([&] { (void)hold_out(open("squad", options(9, 2)), 0.9); }, refuses("holds 3 of 3 questions out"));
-}
-
-TEST_F(TextSets, SquadLeavesAnswersThatDifferInSpacesOutOfTraining) {
-  const std::string questions = question("q", R"({"text": "a b", "answer_start": 0})") + ", " +
-                                question("r", R"({"text": "a", "answer_start": 0})");
-  write("train-v1.1.json", squad("a  b", questions));
-  write("dev-v2.0.json", squad("a  b", questions));
-  EXPECT_EQ(open("squad", options(9))->size(), 1);
-  const auto test = open("squad", options(9), Split::kTest);
-  EXPECT_THAT(numbers(test->read_fields(Numbers{0, 1}).at("starts")), ElementsAre(kNoTarget, 4));
-}
-
-TEST_F(TextSets, SquadSaysWhatIsWrong) {
-  EXPECT_THAT(opening("squad", options(9)), says("has no file of the train split; put one there as train.json or"));
-  write("train.json", squad("a", question("q", "")));
-  EXPECT_THAT(opening("squad", {}), refuses("data.tokenizer is empty, but data.name = \"squad\" needs one"));
-  EXPECT_THAT(opening("squad", options(0)), refuses("data.max_length = 0"));
-  EXPECT_THAT(opening("squad", options(9, 9)), refuses("data.stride = 9"));
-  try {
-    opening("squad", options(4))();
-    ADD_FAILURE() << "no room for the context";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("train.json: question \"q\": "));
-    EXPECT_THAT(error.what(), HasSubstr(": set data.max_length, or a smaller data.stride"));
-  }
-}
 
 TEST_F(TextSets, RowsArePaddedAlikeWithAMaskOnlyIfTheyDiffer) {
   write("train.jsonl", "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"a b\", \"label\": \"x\"}\n");
@@ -177,6 +43,22 @@ TEST_F(TextSets, ClassesAreTheLabelsOfTrainingInOrder) {
               says("test.csv: row 2 has the label \"zo\", which the training split lacks (it has ape, zoo); did you"));
   write("train.csv", "text,label\na,10\nb,9\na,-1\n");
   EXPECT_THAT(open("csv", options(8))->info().class_names, ElementsAre("-1", "9", "10"));
+}
+
+TEST_F(TextSets, ClassesHaveTheOrderOfAModelThatKnowsThem) {
+  write("train.csv", "text,label\na,zoo\nb,ape\n");
+  write("test.csv", "text,label\nb,cow\na,ape\n");
+  TextOptions wanted = options(8);
+  wanted.class_names = {"zoo", "cow", "ape"};
+  for (const Split split : {Split::kTrain, Split::kTest})
+    EXPECT_THAT(open("csv", wanted, split)->info().class_names, ElementsAre("zoo", "cow", "ape"));
+  EXPECT_THAT(numbers(open("csv", wanted)->read_fields(Numbers{0, 1}).at("targets")), ElementsAre(0, 2));
+  const auto test = open("csv", wanted, Split::kTest);
+  EXPECT_THAT(numbers(test->read_fields(Numbers{0, 1}).at("targets")), ElementsAre(1, 2)) << "though cow is new";
+  wanted.class_names = {"zoo", "cow"};
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(open("csv", wanted)->info().class_names, ElementsAre("ape", "zoo"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("such as ape, are not those of model.config"));
 }
 
 TEST_F(TextSets, LabelsMayBeNumbers) {
@@ -260,6 +142,8 @@ TEST_F(TextSets, TokenFilesAreOfTheSplitThatTheirNamesHaveAsAWord) {
   wanted.vocabulary = 64;
   EXPECT_EQ(open("tokens", wanted)->size(), 12);
   EXPECT_EQ(open("tokens", wanted, Split::kTest)->size(), 7);
+  write("test.bin", uint16_tokens(10));
+  EXPECT_EQ(open("tokens", wanted, Split::kTest)->size(), 2) << "and not of my-val.bin, too";
 }
 
 TEST_F(TextSets, OneTokenFileHasItsLastTenthForTesting) {

@@ -156,6 +156,15 @@ class PipeTest(unittest.TestCase):
         [figure] = pipe_squad.figures(rows, options)
         self.assertEqual([panel["y"] for panel in figure["panels"]], ["windows/s", "MiB a device"])
 
+    def test_batches_are_not_larger_than_the_data(self):
+        with tempfile.TemporaryDirectory() as name:
+            paragraph = {"context": "c", "qas": [{"id": str(i)} for i in range(100)]}
+            (pathlib.Path(name) / "train.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}), encoding="utf-8")
+            ladder = [((2, "ddp", 1), [20, 50]), ((2, "pipe", 4), [100])]
+            self.assertEqual(pipe_squad.check(pipe_options(data=pathlib.Path(name), ladders=ladder)), "")
+            for ladder in ([((2, "ddp", 1), [51])], [((2, "pipe", 4), [101])]):
+                self.assertIn("has 100 training questions, too few for a batch of 10", pipe_squad.check(pipe_options(data=pathlib.Path(name), ladders=ladder)))
+
     def test_what_does_not_go_together_is_said(self):
         self.assertEqual(pipe_squad.check(pipe_options()), "")
         self.assertIn("--task squad needs --data DIR", pipe_squad.check(pipe_options(data=None)))

@@ -140,6 +140,26 @@ TEST(CountCorrect, IsTheRankInAStableSortOfTheLogits) {
   }
 }
 
+TEST(CountCorrect, InManyClassesIsTheRankToo) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    at::Tensor logits = at::arange(12 * 5000, at::kDouble).mul(7919).remainder(997).view({12, 5000}).to(type);
+    at::Tensor targets = at::arange(12, at::kLong).mul(431);
+    for (std::int64_t i = 0; i < 12; ++i) {  // i logits of another piece come before the target's
+      logits[i][targets[i].item<std::int64_t>()] = 2000;
+      for (std::int64_t j = 0; j < i; ++j) logits[i][4999 - j] = 3000;
+    }
+    logits[1][4999] = 2000, targets[1] = 4998, logits[1][4998] = 2000;  // of equal logits the first comes first
+    targets[2] = kNoTarget;
+    const at::Tensor order = std::get<1>(logits.sort(/*stable=*/true, 1, /*descending=*/true));
+    const at::Tensor rank =
+        order.eq(targets.unsqueeze(1)).to(at::kLong).argmax(1).masked_fill(targets.eq(kNoTarget), 9);
+    EXPECT_EQ(count(logits, targets),
+              (std::vector<double>{rank.eq(0).sum().item<double>(), rank.lt(5).sum().item<double>()}))
+        << type;
+    EXPECT_GT(rank.lt(5).sum().item<double>(), 2);
+  }
+}
+
 TEST(Scores, AddUpAndGiveMeansAndPercent) {
   ScoreSums sums{.loss_sum = 3, .targets = 2, .sums = {1, 2}};
   sums += {.loss_sum = 1, .targets = 6, .sums = {1, 2}};

@@ -92,7 +92,7 @@ TEST_F(Records, BlocksDoNotShow) {
 }
 
 TEST_F(Records, CsvAsPythonReadsIt) {
-  const auto csv = file("a.csv", "id,text\r\n1,\"a, \"\"b\"\"\nc\"\r\n2,plain \"quotes\"\n\n3,\"x\"y\n4,\n5,last,more");
+  const auto csv = file("a.csv", "id,text\r\n1,\"a, \"\"b\"\"\nc\"\r\n2,plain \"quotes\"\n\n3,\"x\"y\n4,\n5,last");
   EXPECT_THAT(texts_of(csv, DocumentRule::kFile), ElementsAre("a, \"b\"\nc", "plain \"quotes\"", "xy", "last"));
   EXPECT_THAT(records_of(csv, RecordKind::kCsvRow), testing::SizeIs(7));
   EXPECT_THAT(texts_of(file("a.tsv", "sentence\tlabel\nit's, \"fine\"\t1\n"), DocumentRule::kFile, "sentence"),
@@ -104,7 +104,10 @@ TEST_F(Records, CsvAsPythonReadsIt) {
               HasSubstr("a.csv: has no column \"body\", but \"id\", \"text\"; choose one with --column"));
   EXPECT_THAT(
       test::error_of<DataError>([&] { return texts_of(file("b.csv", "id,text\n1,x\n2\n"), DocumentRule::kFile); }),
-      HasSubstr("b.csv: row 3 has only 1 column"));
+      HasSubstr("b.csv: row 3 has 1 column, but the first row names 2"));
+  EXPECT_THAT(
+      test::error_of<DataError>([&] { return texts_of(file("b.csv", "id,text\n1,a, b\n"), DocumentRule::kFile); }),
+      HasSubstr("b.csv: row 2 has 3 columns"));
 }
 
 TEST_F(Records, JsonLines) {

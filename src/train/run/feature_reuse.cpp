@@ -13,6 +13,7 @@
 #include <ATen/core/grad_mode.h>
 #include <nlohmann/json.hpp>
 
+#include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -126,7 +127,8 @@ FeatureReuse::FeatureReuse(const Setup& setup)
       threads_(std::max(1, static_cast<int>(own_cores(setup.process)))),
       cache_(std::make_shared<data::FeatureCache>(cache_options(setup.config.freeze))),
       train_(*setup.train_set, train_loader_options(setup).reading()),
-      test_(*setup.test_set, eval_loader_options(setup).reading()) {}
+      test_(*setup.test_set, eval_loader_options(setup).reading()),
+      input_names_(setup.task->inputs()) {}
 
 pipeline::FeatureSource::Found FeatureReuse::find(const pipeline::MicroBatch& samples) {
   Found found;
@@ -165,10 +167,9 @@ nn::Tensors FeatureReuse::inputs_of(const pipeline::MicroBatch& samples,
     ids.push_back(ids_of(samples)[missing[m]]);
   }
   if (ids.empty()) return inputs;
-  const data::SampleReader& reader = samples.view == data::kTestView ? test_ : train_;
   at::Tensor& first = inputs.front();
   if (first.is_same(samples.inputs.front())) first = first.clone();
-  first.index_copy_(0, at::tensor(rows), reader.read(ids, samples.view).at(data::kInputs));
+  first.index_copy_(0, at::tensor(rows), reader_of(samples.view).read(ids, samples.view).at(data::kInputs));
   return inputs;
 }
 
@@ -252,21 +253,48 @@ void FeatureReuse::follow(const pipeline::FrozenPrefix* prefix) {
   if (before == hashes_) return;
   const std::size_t from = before.size();
   const bool grows = from > 0 && from < hashes_.size() && hashes_[from - 1] == before.back();
-  // Rows alone cannot run through layers that also take inputs of the model.
-  if (grows && has_rows() && rows_->inputs.empty()) return advance(*prefix, static_cast<int>(from));
+  if (grows && has_rows()) return advance(*prefix, static_cast<int>(from));
   forget();
+}
+
+nn::Tensors FeatureReuse::inputs_beside(std::span<const data::FeatureKey> keys) const {
+  std::vector<nn::Tensors> parts(rows_->inputs.size());
+  for (std::size_t begin = 0, end = 0; begin < keys.size() && !parts.empty(); begin = end) {
+    std::vector<std::int64_t> ids;
+    for (; end < keys.size() && keys[end].view == keys[begin].view; ++end) ids.push_back(keys[end].sample);
+    const data::Samples samples = reader_of(keys[begin].view).read(ids, keys[begin].view);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const auto found = samples.fields.find(input_names_.at(rows_->inputs[i]));
+      if (found != samples.fields.end()) parts[i].push_back(found->second);
+    }
+  }
+  nn::Tensors inputs;
+  for (const nn::Tensors& part : parts) inputs.push_back(part.empty() ? at::Tensor() : at::cat(part));
+  return inputs;
 }
 
 void FeatureReuse::advance(const pipeline::FrozenPrefix& prefix, int from) {
   const c10::Device device = prefix.parameters().values().device();
-  const auto grow = [&](const at::Tensor& rows) {
-    return prefix.forward({rows.to(device)}, nullptr, from).tensors.front();
+  const auto grow = [&](const at::Tensor& rows, std::span<const data::FeatureKey> keys) {
+    nn::Tensors inputs{rows.to(device)};
+    for (const at::Tensor& beside : inputs_beside(keys))
+      inputs.push_back(beside.defined() ? beside.to(device) : beside);
+    return prefix.forward(inputs, nullptr, from);
   };
   try {
     with_all_threads(threads_, [&] {
-      const at::Tensor one = grow(at::zeros(with_count(1, rows_->sizes), rows_->type));
-      Rows grown{one.sizes().slice(1).vec(), one.scalar_type()};
-      cache_->advance(hashes_.back(), grown.sizes, grown.type, grow);
+      const data::FeatureKey any{0, data::kTestView};
+      const Features one = grow(at::zeros(with_count(1, rows_->sizes), rows_->type), {&any, 1});
+      const at::Tensor& row = one.tensors.front();
+      Rows grown{row.sizes().slice(1).vec(), row.scalar_type()};
+      for (std::size_t i = 1; i < one.sources.size(); ++i) {
+        check(one.sources[i] > 0, "features that are rows and inputs of the model");
+        grown.inputs.push_back(rows_->inputs.at(one.sources[i] - 1));
+      }
+      cache_->advance(hashes_.back(), grown.sizes, grown.type,
+                      [&](const at::Tensor& rows, std::span<const data::FeatureKey> keys) {
+                        return grow(rows, keys).tensors.front();
+                      });
       rows_ = std::move(grown);
     });
   } catch (const std::exception& error) {

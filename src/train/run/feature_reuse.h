@@ -1,5 +1,5 @@
 // feature_reuse: caches the outputs ("rows") of the frozen layers (freeze.cache, data/feature_cache.h), extends them
-// when more layers freeze (a single tensor only), and reads left-out inputs if their rows are lost. A row depends on
+// when more layers freeze, and reads left-out inputs if their rows are lost. A row depends on
 // the micro-batch of its sample's first use, so results differ in the last bits from runs without the cache and after a
 // resume. Threads: as FeatureSource; the rest from any thread. Errors: those of reading samples.
 #pragma once
@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <shared_mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -67,12 +68,16 @@ class FeatureReuse final : public pipeline::FeatureSource {
   // One call of the trial: keeps the rows and fetches them again.
   void try_out(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s);
   void forget();
+  // The model's inputs that come with rows, in the order of Rows::inputs.
+  [[nodiscard]] nn::Tensors inputs_beside(std::span<const data::FeatureKey> keys) const;
+  [[nodiscard]] const data::SampleReader& reader_of(int view) const { return view == data::kTestView ? test_ : train_; }
   void advance(const pipeline::FrozenPrefix& prefix, int from);
 
   const std::string choice_;
   const int threads_;  // usable while nothing else runs
   const std::shared_ptr<data::FeatureCache> cache_;
   const data::SampleReader train_, test_;
+  const std::vector<std::string> input_names_;  // of the model
   // Shared by users of the cache's rows; exclusive to change the members below, except the counts.
   mutable std::shared_mutex mutex_;
   std::vector<std::string> hashes_;  // [k]: of the first k + 1 frozen layers

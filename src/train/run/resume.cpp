@@ -41,6 +41,11 @@ std::optional<std::string> difference_of(const Setup& setup, const RunState& sta
   return difference(setup.data.train, state.data->train, "training samples", name);
 }
 
+// With as many samples the order is the same, unless it depends on their lengths.
+bool has_order_of(const RunState& state, const Setup& setup) {
+  return state.data && state.data->train.samples == setup.data.train.samples && !setup.config.data.by_length;
+}
+
 template <typename Value>
 std::string text_of(const Value& value) {
   return concat(value);
@@ -91,8 +96,7 @@ Progress progress_in(const Setup& setup, const RunState& state, const std::strin
                           "continue with the new data");
   }
   Progress progress = state.progress;
-  // With as many samples the order is the same, so the epoch continues. Otherwise it ends here.
-  const bool has_order = state.data && state.data->train.samples == setup.data.train.samples;
+  const bool has_order = has_order_of(state, setup);  // so the epoch continues; otherwise it ends here
   const bool has_begun = progress.position.batch > 0;
   const bool is_last_epoch = setup.config.train.steps == 0 && progress.position.epoch + 1 >= setup.config.train.epochs;
   if (!has_order && has_begun && is_last_epoch) {

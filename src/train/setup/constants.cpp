@@ -105,7 +105,8 @@ json Constants::to_json() const {
           {"last_norm_epsilon", model.last_norm_epsilon},
           {"gelu", model.gelu == nn::GeluForm::kTanh ? kTanh : kExact},
           {"mean", mean},
-          {"stddev", stddev}};
+          {"stddev", stddev},
+          {"lora_alpha", lora_alpha}};
 }
 
 Constants Constants::from_json(const json& json, const std::string& source) {
@@ -114,7 +115,8 @@ Constants Constants::from_json(const json& json, const std::string& source) {
                       .last_norm_epsilon = json.at("last_norm_epsilon"),
                       .gelu = json.at("gelu") == kTanh ? nn::GeluForm::kTanh : nn::GeluForm::kExact},
             .mean = json.at("mean").get<std::vector<double>>(),
-            .stddev = json.at("stddev").get<std::vector<double>>()};
+            .stddev = json.at("stddev").get<std::vector<double>>(),
+            .lora_alpha = json.value("lora_alpha", 0.0)};
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(
         concat(source, ": cannot read the model's constants (", error.what(), "); use another checkpoint"));

@@ -19,6 +19,7 @@ namespace sluice::train {
 struct Constants {
   models::ModelConstants model;
   std::vector<double> mean, stddev;  // of pixel / 255, [channels]; empty: use the data set's
+  double lora_alpha = 0;             // with which the adapters were trained; 0: there are none, or it is unknown
 
   [[nodiscard]] nlohmann::json to_json() const;
   [[nodiscard]] static Constants from_json(const nlohmann::json& json, const std::string& source);

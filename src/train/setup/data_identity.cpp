@@ -7,6 +7,8 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
+#include "data/squad_dataset.h"
 #include "storage/checksum.h"
 
 namespace sluice::train {
@@ -26,6 +28,14 @@ void feed_files(storage::Digester& digester, const data::Dataset& dataset) {
   for (std::int64_t i = 0; i < dataset.size(); ++i) {
     const std::string name = std::filesystem::path(dataset.file_of(i)).filename();
     const std::string line = concat(dataset.target(i), " ", name, "\n");
+    digester.update(std::as_bytes(std::span(line)));
+  }
+}
+
+// Scores depend on all answers, samples on the first.
+void feed(storage::Digester& digester, const data::QuestionSet& set) {
+  for (const data::Question& question : set.file().questions) {
+    const std::string line = concat(question.id, "\n", join(question.answers, "\n"), "\n");
     digester.update(std::as_bytes(std::span(line)));
   }
 }
@@ -94,6 +104,8 @@ SplitIdentity identity_of(const data::Dataset& dataset) {
     if (has_targets) targets.push_back(dataset.target(index));
   }
   feed(digester, targets);
+  if (const data::QuestionSet* const questions = dataset.question_set(); questions != nullptr)
+    feed(digester, *questions);
   return {dataset.size(), digester.digest().xxh3_128};
 }
 

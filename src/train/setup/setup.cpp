@@ -146,7 +146,12 @@ void check_pipeline(const Setup& setup) {
 }  // namespace
 
 void Setup::take(const Constants& chosen) {
+  const double alpha = model.lora_rank > 0 ? model.lora_alpha : 0;
+  if (chosen.lora_alpha > 0 && alpha > 0 && chosen.lora_alpha != alpha)
+    throw CheckpointError("the adapters were trained with model.lora_alpha = ", chosen.lora_alpha, ", but it is ",
+                          alpha, " now; set model.lora_alpha = ", chosen.lora_alpha);
   constants = chosen;
+  constants.lora_alpha = alpha;
   model.constants = chosen.model;
   beside_weights = files_beside_weights(config, model, train_set == nullptr ? nullptr : &train_set->info());
 }

@@ -229,6 +229,7 @@ void load_starting_weights(engine::Composition& composition, const models::Model
                           "the run that saved it, or merge its adapters first: sluice merge ",
                           file.string(), " --out FOLDER");
   }
+  const bool has_own = has_adapters(foreign.tensors);  // a run has trained those of `adapters` further
   StartingWeights weights = choose_starting_weights(model, std::move(foreign.tensors));
   weights.how = describe_how(foreign);
   weights.new_counters = foreign.new_counters;
@@ -240,13 +241,16 @@ void load_starting_weights(engine::Composition& composition, const models::Model
     const storage::TensorMap own = engine::model_tensors(composition);
     for (const std::string& name : *fresh) tensors[name] = own.at(name).clone();
   }
-  if (!adapters.empty()) {
+  const bool takes_adapters = !adapters.empty() && !has_own;
+  if (takes_adapters) {
     tensors = with_adapters(model, std::move(tensors), adapters, file.string());
     weights.fresh_adapters.clear();
   }
   engine::load_model(composition, tensors, file.string());
   log_info("weights of ", file.string(), ": ", in_words(weights),
-           adapters.empty() ? std::string() : concat("; adapters and head from ", adapters.string()));
+           takes_adapters     ? concat("; adapters and head from ", adapters.string())
+           : adapters.empty() ? std::string()
+                              : "; they have adapters of their own, so model.lora_weights is not read");
 }
 
 }  // namespace sluice::train

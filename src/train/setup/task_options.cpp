@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "device/cpu_threads.h"
@@ -27,8 +28,10 @@ void refuse_smoothing(double label_smoothing, const char* task) {
 
 // Empty: unknown.
 std::vector<std::string> names_of_labels(const models::ModelOptions& model, const data::DatasetInfo* data) {
-  const bool has_names = data != nullptr && std::ssize(data->class_names) == model.classes;
-  return has_names ? data->class_names : std::vector<std::string>();
+  if (data == nullptr || data->class_names.empty()) return {};
+  std::vector<std::string> names = data->class_names;
+  while (std::ssize(names) < model.classes) names.push_back(concat("LABEL_", names.size()));
+  return names;
 }
 
 std::vector<std::string> numbers_as_names(std::int64_t count) {
@@ -84,8 +87,13 @@ data::TextOptions text_options(const config::Config& config, const models::Model
                             .label_kind = data::LabelKind::kNone,
                             .adds_special_tokens = head == TextHead::kMlm,
                             .threads = device::available_cores()};
+  if (model.text) options.class_names = model.text->label_names;
   if (data.pack == "documents") options.pack = data::Packing::kApart;
   if (data.pack == "joined") options.pack = data::Packing::kTogether;
+  if (!data.pair_column.empty() && head != TextHead::kClassify) {
+    throw ConfigError("data.pair_column = \"", data.pair_column, "\" does not apply to model.task = \"",
+                      config.model.task, "\", which takes one text; remove it");
+  }
   if (head == TextHead::kTokens) options.label_kind = data::LabelKind::kClassOfEachWord;
   if (head == TextHead::kClassify)
     options.label_kind = config.model.classes == 1 ? data::LabelKind::kNumber : data::LabelKind::kClass;
