@@ -17,8 +17,8 @@ class token alone). --winograd is ours alone (`train.winograd`): 4x4 rounds more
 (docs/results/performance.md).
 
 Texts are 16 of --tokens tokens (peer_text.py has the models; the peer is transformers' with SDPA); --padded: with 1/4
-of the tokens or more. All sides start from the same weights and compute the logits of all positions. Their first losses
-are compared before the timings.
+of the tokens or more. All sides start from the same weights, and their first losses are compared before the timings.
+Ours computes the logits of tokens with a target (bert: 15 %), transformers those of all.
 
 Needs build/release with the benchmarks (scripts/test.sh) and the project's .venv; for torch.compile also g++ and
 Python's headers. On a busy machine look at the ratio of processor time too.

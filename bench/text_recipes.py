@@ -30,8 +30,8 @@ import peer_recipe
 import text_data
 from learning import arguments, cli, train_ours, two_or_more
 
-RECIPES = {"squad": {"epochs": 5, "batch": 16, "lr": 3e-4, "length": 256, "stride": 128, "limit": 0, "eval": 0, "seeds": 3},
-           "wordnet": {"epochs": 5, "batch": 32, "lr": 3e-4, "length": 64, "limit": 4000, "eval": 2000, "seeds": 3}}
+RECIPES = {"squad": {"epochs": 3, "batch": 16, "lr": 2e-4, "length": 256, "stride": 128, "limit": 0, "eval": 0, "seeds": 3},
+           "wordnet": {"epochs": 3, "batch": 32, "lr": 2e-4, "length": 64, "limit": 4000, "eval": 2000, "seeds": 3}}
 QUICK = {"epochs": 1, "limit": 64, "eval": 32, "seeds": 2}
 SAME_SCORE = 1e-6  # percent
 

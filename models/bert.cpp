@@ -169,7 +169,7 @@ MlmNames mlm_names(TextType type) {
           "cls.predictions.transform.LayerNorm", "cls.predictions.bias"};
 }
 
-// [N, T, width] -> logits [N, T, vocabulary]; the matrix is tied to the token table.
+// [N, T, width] -> logits [N, T, vocabulary], or of rows_to_score() alone; the matrix is tied to the token table.
 class BertMlmHead : public nn::RegisteredLayer {
  public:
   BertMlmHead(const MlmNames& names, const BertOptions& options)
@@ -184,7 +184,7 @@ class BertMlmHead : public nn::RegisteredLayer {
                                       nn::ParameterRole::kBias)) {}
 
   nn::Tensors forward_all(const nn::Tensors& inputs, const nn::ForwardContext& context) override {
-    const at::Tensor x = norm_(nn::linear_gelu(inputs.front(), dense_, context, gelu_));
+    const at::Tensor x = norm_(nn::linear_gelu(rows_to_score(inputs.front(), context), dense_, context, gelu_));
     return {nn::linear(x, {decoder_.value}, {bias_.value}, context)};
   }
 

@@ -144,7 +144,8 @@ class Gpt2Head : public nn::RegisteredLayer {
 
   nn::Tensors forward_all(const nn::Tensors& inputs, const nn::ForwardContext& context) override {
     const at::Tensor& x = inputs.front();
-    return {nn::linear(norm_(is_lm_ ? x : last_tokens(x, at_or_none(inputs, 1))), {weight_.value}, {}, context)};
+    return {nn::linear(norm_(is_lm_ ? rows_to_score(x, context) : last_tokens(x, at_or_none(inputs, 1))),
+                       {weight_.value}, {}, context)};
   }
 
  private:

@@ -125,7 +125,7 @@ class LlamaMlpHalf : public nn::RegisteredLayer {
   nn::Linear gate_, up_, down_;
 };
 
-// [N, T, width] -> logits [N, T, vocabulary], or of the last token [N, classes]
+// [N, T, width] -> logits [N, T, vocabulary], of rows_to_score() alone, or of the last token [N, classes]
 class LlamaHead : public nn::RegisteredLayer {
  public:
   LlamaHead(bool is_lm, const LlamaOptions& options)
@@ -136,7 +136,8 @@ class LlamaHead : public nn::RegisteredLayer {
 
   nn::Tensors forward_all(const nn::Tensors& inputs, const nn::ForwardContext& context) override {
     const at::Tensor& x = inputs.front();
-    return {nn::linear(norm_(is_lm_ ? x : last_tokens(x, at_or_none(inputs, 1))), {weight_.value}, {}, context)};
+    return {nn::linear(norm_(is_lm_ ? rows_to_score(x, context) : last_tokens(x, at_or_none(inputs, 1))),
+                       {weight_.value}, {}, context)};
   }
 
  private:

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "core/concat.h"
+#include "nn/cross_entropy.h"
 #include "nn/embedding.h"
 
 namespace sluice::models {
@@ -38,6 +39,12 @@ at::Tensor last_tokens(const at::Tensor& x, const at::Tensor& mask) {
   const at::Tensor numbers = at::arange(x.size(1), x.options().dtype(at::kLong));
   const at::Tensor last = (mask.to(x.device()).ne(0) * numbers).argmax(1);
   return x.gather(1, last.view({-1, 1, 1}).expand({-1, 1, x.size(2)})).squeeze(1);
+}
+
+at::Tensor rows_to_score(const at::Tensor& x, const nn::ForwardContext& context) {
+  if (!context.targets.defined() || !x.device().is_cpu()) return x;
+  const at::Tensor rows = nn::rows_with_targets(context.targets);
+  return 5 * rows.numel() > 4 * context.targets.numel() ? x : x.flatten(0, 1).index_select(0, rows);
 }
 
 }  // namespace sluice::models

@@ -30,4 +30,7 @@ struct TextInputs {
 // x: [N, T, width]. Returns [N, width] of the last position that is not padding.
 [[nodiscard]] at::Tensor last_tokens(const at::Tensor& x, const at::Tensor& mask);
 
+// [N, T, width] -> [m, width]: the rows whose token has a target, if a fifth or more have none (on CPUs); else x.
+[[nodiscard]] at::Tensor rows_to_score(const at::Tensor& x, const nn::ForwardContext& context);
+
 }  // namespace sluice::models

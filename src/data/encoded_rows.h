@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/fields.h"
+#include "data/text_options.h"
 #include "text/encoding.h"
 #include "text/tokenizer.h"
 
@@ -42,9 +43,9 @@ class EncodedRows {
   [[nodiscard]] std::int64_t begin(std::int64_t row) const { return begins_[row]; }  // tokens of the rows before
   [[nodiscard]] bool has_types() const { return has_types_; }                        // a type is not 0
 
-  // [rows.size(), width]: inputs, types if there are any, and mask if a row is padded or `least_width` is set. Width:
-  // that of the longest row, or at least `least_width`.
-  [[nodiscard]] Fields stack(std::span<const std::int64_t> rows, std::int64_t least_width, std::int64_t pad_id) const;
+  // [rows.size(), width]: inputs, types if there are any, and mask if a row is padded, or always (TextOptions). Width:
+  // that of the longest row, or max_length if they are padded to it.
+  [[nodiscard]] Fields stack(std::span<const std::int64_t> rows, const TextOptions& options, std::int64_t pad_id) const;
   // What stack() gives.
   [[nodiscard]] std::vector<FieldInfo> fields() const;
 

@@ -116,7 +116,7 @@ class LabelledText final : public Dataset {
 
   [[nodiscard]] Fields read_fields(std::span<const std::int64_t> ids) const override {
     for (const std::int64_t id : ids) static_cast<void>(checked(id));
-    Fields fields = rows_.stack(ids, options_.pads_to_max ? options_.max_length : 0, pad_id_);
+    Fields fields = rows_.stack(ids, options_, pad_id_);
     const std::int64_t n = std::ssize(ids);
     if (has_words()) return with_targets_of_words(std::move(fields), ids);
     fields[kTargets] = has_classes() ? column(n, [&](std::int64_t i) { return classes_[ids[i]]; })

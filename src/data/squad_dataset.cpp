@@ -72,7 +72,7 @@ class SquadDataset final : public Dataset, public QuestionSet {
 
   [[nodiscard]] Fields read_fields(std::span<const std::int64_t> ids) const override {
     for (const std::int64_t id : ids) static_cast<void>(checked(id));
-    Fields fields = rows_.stack(ids, options_.pads_to_max ? options_.max_length : 0, pad_id_);
+    Fields fields = rows_.stack(ids, options_, pad_id_);
     fields[kStarts] = column(std::ssize(ids), [&](std::int64_t i) { return windows_[ids[i]].answer.first; });
     fields[kEnds] = column(std::ssize(ids), [&](std::int64_t i) { return windows_[ids[i]].answer.last; });
     return fields;

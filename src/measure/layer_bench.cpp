@@ -11,9 +11,14 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/ids.h"
+#include "nn/cross_entropy.h"
 
 namespace sluice::measure {
 namespace {
+
+bool is_masked_language_model(const models::ModelOptions& model) {
+  return models::is_text(model) && models::text_head(model) == models::TextHead::kMlm;
+}
 
 class OwnShare final : public nn::ReplicaSum {
  public:
@@ -164,6 +169,12 @@ void LayerBench::forward(std::int64_t samples, bool defers_weights, const Around
   nn::Tensors border = inputs_of(samples);
   targets_.clear();
   for (const models::TensorInfo& info : model_.targets) targets_.push_back(random(info, samples));
+  if (is_masked_language_model(workload_.model)) {
+    constexpr double kUsualShare = 0.15;  // of tokens with a target
+    at::Tensor& targets = targets_.front();
+    targets.masked_fill_(at::rand(targets.sizes()).to(targets.device()) > kUsualShare, nn::kNoTarget);
+    if (targets.device().is_cpu()) context_.targets = targets;
+  }
   for (std::size_t i = 0; i < layers().size(); ++i) {
     Run& run = runs_.emplace_back();
     run.input_gradients.resize(border.size());

@@ -165,4 +165,9 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets
   return CrossEntropyFunction::apply(rows.contiguous(), targets.flatten().contiguous(), label_smoothing);
 }
 
+at::Tensor rows_with_targets(const at::Tensor& targets) {
+  const at::Tensor rows = at::nonzero(targets.flatten().ne(kNoTarget)).squeeze(1);
+  return rows.numel() > 0 ? rows : at::zeros({1}, rows.options());
+}
+
 }  // namespace sluice::nn

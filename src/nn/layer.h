@@ -86,6 +86,9 @@ struct ForwardContext {
   ReplicaSum* replicas = nullptr;
   // Receives the weight gradients that backward defers (split backward). Null: backward computes them itself.
   WeightGradQueue* weight_queue = nullptr;
+  // [N, T] int64 on the CPU, of the last stage: rows without a target need no logits (rows_with_targets()). Undefined:
+  // all logits are wanted.
+  at::Tensor targets = {};
   // Keeps weights that were transformed for a kernel, for the next micro-batch. Null: they are not kept.
   TransformedWeights* transformed_weights = nullptr;
 };

@@ -44,9 +44,11 @@ FrozenPrefix::Features FrozenPrefix::forward(const nn::Tensors& inputs, nn::Tran
   Features features{.tensors = inputs};
   for (std::size_t i = from; i < layers_.size(); ++i)
     features.tensors = layers_[i]->forward_all(features.tensors, context);
-  for (const at::Tensor& tensor : features.tensors) {
-    const auto same = [&](const at::Tensor& input) { return input.is_same(tensor); };
-    const auto found = std::ranges::find_if(inputs, same);
+  for (std::size_t i = 0; i < features.tensors.size(); ++i) {
+    const auto same = [&](const at::Tensor& input) { return input.is_same(features.tensors[i]); };
+    // Inputs that are left out are all alike, so the one in the same place counts first.
+    const auto found = i < inputs.size() && same(inputs[i]) ? inputs.begin() + static_cast<std::ptrdiff_t>(i)
+                                                            : std::ranges::find_if(inputs, same);
     features.sources.push_back(found == inputs.end() ? kMade : static_cast<int>(found - inputs.begin()));
   }
   return features;

@@ -224,6 +224,10 @@ StagePass Pass::pass_of(DeviceThread& thread, const Action& action) {
                  .keeps_transformed = request_.schedule.micro_batches > 1};
   pass.context.sample_ids = sample_ids_of(thread, action.micro_batch);
   pass.context.replicas = thread.replicas.get();
+  const Tensors& targets = micro_batch_of(thread.replica(), action.micro_batch).targets;
+  const bool are_of_tokens =
+      !targets.empty() && targets.front().dim() == 2 && targets.front().scalar_type() == at::kLong;
+  if (is_last(action.stage) && are_of_tokens && !request_.keep_logits) pass.context.targets = targets.front();
   thread.runner.prepare(pass, thread.spans.marks());
   return pass;
 }

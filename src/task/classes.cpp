@@ -71,6 +71,12 @@ Counts count_on_cpu(const at::Tensor& logits, const at::Tensor& targets) {
   return count_rows<float>(logits, targets);
 }
 
+// Of the rows that have logits, if the model has left out the others (nn::ForwardContext::targets).
+at::Tensor targets_of(const at::Tensor& logits, const at::Tensor& targets) {
+  const bool has_all = targets.is_floating_point() || logits.dim() == targets.dim() + 1;
+  return has_all ? targets : targets.flatten().index_select(0, nn::rows_with_targets(targets));
+}
+
 bool are_shares(const at::Tensor& targets) { return targets.is_floating_point(); }
 
 at::Tensor classes_of(const at::Tensor& targets) { return are_shares(targets) ? targets.argmax(1) : targets; }
@@ -119,7 +125,7 @@ class Classes final : public Task {
   [[nodiscard]] const Scores& scores() const override { return scores_; }
 
   [[nodiscard]] at::Tensor loss(const Tensors& outputs, const Tensors& targets) const override {
-    return nn::cross_entropy_sum(outputs[0], targets[0], label_smoothing_);
+    return nn::cross_entropy_sum(outputs[0], targets_of(outputs[0], targets[0]), label_smoothing_);
   }
 
   [[nodiscard]] std::int64_t count_targets(const Tensors& targets) const override {
@@ -129,7 +135,7 @@ class Classes final : public Task {
 
   [[nodiscard]] at::Tensor count(const Tensors& outputs, const Tensors& targets) const override {
     const at::Tensor rows = outputs[0].flatten(0, -2);
-    const at::Tensor all = classes_of(targets[0].to(rows.device())).flatten();
+    const at::Tensor all = classes_of(targets_of(outputs[0], targets[0]).to(rows.device())).flatten();
     if (can_count_on_cpu(rows)) return as_tensor(count_on_cpu(rows.contiguous(), all.contiguous()));
     return count_on_gpu(nn::in_float(rows), all);
   }

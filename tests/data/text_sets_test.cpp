@@ -25,6 +25,9 @@ TEST_F(TextSets, RowsArePaddedAlikeWithAMaskOnlyIfTheyDiffer) {
   TextOptions whole = options(6);
   whole.pads_to_max = true;
   EXPECT_THAT(open("jsonl", whole)->read_fields(Numbers{1}).at("mask").sizes(), ElementsAre(1, 6));
+  TextOptions with_mask = options(6);
+  with_mask.always_has_mask = true;
+  EXPECT_THAT(numbers(open("jsonl", with_mask)->read_fields(Numbers{1}).at("mask")), ElementsAre(1, 1, 1, 1));
   EXPECT_THROW(static_cast<void>(set->read_fields(Numbers{2})), BugError);
 }
 

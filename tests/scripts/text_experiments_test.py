@@ -39,27 +39,28 @@ def tuned(arm, seed, by_second, exact_match=20.0):
 
 class ElasticPlanTest(unittest.TestCase):
     def test_every_arm_has_every_place_and_arms_differ_in_freezing_and_padding(self):
-        plan = elastic_squad.plan(elastic_options(seeds=2))
+        pretraining, *plan = elastic_squad.plan(elastic_options(seeds=2))
+        self.assertEqual((pretraining.name, pretraining.sets["data.path"], pretraining.keep_checkpoints), ("pretrain", "{out}/data/source", True))
         self.assertEqual([run.name for run in plan], [f"{arm}-seed{seed}" for seed, arms in (
             (1, ("none", "freeze", "elastic", "cache", "all")), (2, ("freeze", "elastic", "cache", "all", "none"))) for arm in arms])
-        rest = [{key: value for key, value in run.sets.items() if not key.startswith(("freeze.", "data.pad"))} for run in plan[:5]]
+        rest = [{key: value for key, value in run.sets.items() if not key.startswith("freeze.")} for run in plan[:5]]
         self.assertEqual(rest, [rest[0]] * 5)
         freezing = {run.columns["arm"]: {key: value for key, value in run.sets.items() if key.startswith("freeze.")} for run in plan[:5]}
         self.assertEqual(freezing["none"]["freeze.policy"], "none")
         self.assertEqual(freezing["all"], {"freeze.policy": "linear", "freeze.alpha": 1 / 3, "freeze.elastic": True, "freeze.replicas": True,
                                            "freeze.cache": "memory"})
-        self.assertEqual([run.sets["data.pad"] for run in plan[:5]], ["longest"] * 3 + ["max"] * 2, "features of varying length cannot be kept")
         self.assertTrue(rest[0]["data.by_length"])
 
     def test_the_small_scale_is_minilm_on_two_cpu_devices(self):
-        [run] = elastic_squad.plan(elastic_options(seeds=1, arms=["none"]))
+        _, run = elastic_squad.plan(elastic_options(seeds=1, arms=["none"]))
         self.assertEqual({key: run.sets[key] for key in ("model.name", "model.task", "model.config", "model.weights", "data.name", "data.path",
                                                          "data.tokenizer", "device.list", "pipeline.stages", "model.dropout")},
                          {"model.name": "bert", "model.task": "qa", "model.config": "{out}/minilm/config.json",
-                          "model.weights": "{out}/minilm/model.safetensors", "data.name": "squad", "data.path": DATA,
+                          "model.weights": "{out}/pretrain/run/checkpoints/step-168/model.safetensors", "data.name": "squad",
+                          "data.path": "{out}/data/target",
                           "data.tokenizer": "{out}/minilm/tokenizer.json", "device.list": "cpu", "pipeline.stages": 2, "model.dropout": -1})
         self.assertEqual(elastic_options().seeds, 5)
-        [run] = elastic_squad.plan(elastic_options(seeds=1, arms=["none"], devices=4))
+        _, run = elastic_squad.plan(elastic_options(seeds=1, arms=["none"], devices=4))
         self.assertEqual(run.sets["pipeline.stages"], 4)
 
     def test_the_full_scale_is_the_published_recipe(self):
@@ -115,13 +116,28 @@ class EqualF1Test(unittest.TestCase):
         step = {"event": "step", "epoch": 0, "step_ms": 1500.0, "stages": 2, "replicas": 1, "frozen_layers": 0}
         events = [step, {"event": "eval", "f1": 10.0, "exact_match": 5.0, "loss": 3.0}, {"event": "transition", "seconds": 0.25}, step | {"epoch": 1},
                   {"event": "eval", "f1": 12.5, "exact_match": 6.0, "loss": 2.0}]
-        planned = elastic_squad.plan(elastic_options())[0]
+        planned = elastic_squad.plan(elastic_options())[1]
         row = elastic_squad.measure(planned, events, elastic_options())
         self.assertEqual([row[name] for name in ("f1_by_second", "f1", "exact_match", "loss", "steps_s", "changes_s", "epochs")],
                          ["1.5:10 3.25:12.5", 12.5, 6.0, 2.0, 3.0, 0.25, 2])
         self.assertLessEqual({*row, *planned.columns}, set(elastic_squad.COLUMNS))
         with self.assertRaises(runs.RunFailed):
             elastic_squad.measure(planned, [step], elastic_options())
+
+
+class ArticlesTest(unittest.TestCase):
+    def test_each_other_article_is_for_pretraining(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "train-v1.1.json").write_text(json.dumps({"version": "1.1", "data": list("abcde")}), encoding="utf-8")
+            (folder / "dev.json").write_text("[]", encoding="utf-8")
+            text_task.cut_articles(folder, folder / "out")
+            found = {half: json.loads((folder / "out" / half / "train.json").read_text(encoding="utf-8")) for half in ("source", "target")}
+            self.assertEqual(found, {"source": {"version": "1.1", "data": ["a", "c", "e"]}, "target": {"version": "1.1", "data": ["b", "d"]}})
+            self.assertEqual((folder / "out/target/dev.json").read_text(encoding="utf-8"), "[]")
+            (folder / "dev.json").unlink()
+            with self.assertRaisesRegex(record.Refused, "cannot be cut in two: it needs SQuAD's train.json and dev.json"):
+                text_task.cut_articles(folder, folder / "out")
 
 
 class PipeTest(unittest.TestCase):

@@ -68,9 +68,22 @@ std::filesystem::path temporary_folder() {
   return all / concat("sluice-features-", ::getuid());
 }
 
-bool pads_to_longest(const data::DatasetInfo& info, const config::DataConfig& data) {
+// Tokens of a row; 0: all batches have one width.
+std::int64_t widest_row(const data::DatasetInfo& info, const config::DataConfig& data) {
   const data::FieldInfo* const inputs = info.field(data::kInputs);
-  return data.pad != "max" && inputs != nullptr && inputs->sizes == std::vector<std::int64_t>{-1};
+  const bool varies = data.pad != "max" && inputs != nullptr && inputs->sizes == std::vector<std::int64_t>{-1};
+  return varies ? info.context : 0;
+}
+
+// [n, T, ...] -> [n, width, ...], cut or filled up with zeros. 0: as they are.
+at::Tensor with_width(const at::Tensor& rows, std::int64_t width) {
+  if (width == 0 || rows.size(1) == width) return rows;
+  if (rows.size(1) > width) return rows.narrow(1, 0, width).contiguous();
+  std::vector<std::int64_t> sizes = rows.sizes().vec();
+  sizes[1] = width;
+  at::Tensor wide = at::zeros(sizes, rows.options());
+  wide.narrow(1, 0, rows.size(1)).copy_(rows);
+  return wide;
 }
 
 data::FeatureCacheOptions cache_options(const config::FreezeConfig& freeze) {
@@ -128,7 +141,8 @@ FeatureReuse::FeatureReuse(const Setup& setup)
       cache_(std::make_shared<data::FeatureCache>(cache_options(setup.config.freeze))),
       train_(*setup.train_set, train_loader_options(setup).reading()),
       test_(*setup.test_set, eval_loader_options(setup).reading()),
-      input_names_(setup.task->inputs()) {}
+      input_names_(setup.task->inputs()),
+      widest_(widest_row(setup.train_set->info(), setup.config.data)) {}
 
 pipeline::FeatureSource::Found FeatureReuse::find(const pipeline::MicroBatch& samples) {
   Found found;
@@ -138,6 +152,7 @@ pipeline::FeatureSource::Found FeatureReuse::find(const pipeline::MicroBatch& sa
     if (has_rows()) {
       found.rows = {at::empty(with_count(samples.samples(), rows_->sizes), rows_->type)};
       is_there = cache_->fetch(data::keys_of(ids_of(samples), samples.view), found.rows.front());
+      if (widest_ > 0) found.rows.front() = with_width(found.rows.front(), samples.inputs.front().size(1));
       for (const int source : rows_->inputs) found.rows.push_back(samples.inputs[source]);
     }
   }
@@ -166,7 +181,7 @@ nn::Tensors FeatureReuse::inputs_of(const pipeline::MicroBatch& samples,
     rows.push_back(static_cast<std::int64_t>(m));
     ids.push_back(ids_of(samples)[missing[m]]);
   }
-  if (ids.empty()) return inputs;
+  if (ids.empty() || widest_ > 0) return inputs;  // texts of different lengths are always read
   at::Tensor& first = inputs.front();
   if (first.is_same(samples.inputs.front())) first = first.clone();
   first.index_copy_(0, at::tensor(rows), reader_of(samples.view).read(ids, samples.view).at(data::kInputs));
@@ -192,7 +207,7 @@ void FeatureReuse::keep(const std::vector<data::FeatureKey>& keys, const Feature
   {
     const std::shared_lock lock(mutex_);
     if (!has_rows()) return;
-    if (keeping_ == Keeping::kOn) return cache_->store(keys, made.tensors.front());
+    if (keeping_ == Keeping::kOn) return cache_->store(keys, with_width(made.tensors.front(), widest_));
   }
   try_out(keys, made.tensors.front(), made_s);
 }
@@ -201,7 +216,7 @@ void FeatureReuse::try_out(const std::vector<data::FeatureKey>& keys, const at::
   const Nanoseconds begin = now_ns();
   wait_for(made);
   const Nanoseconds ready = now_ns();
-  const at::Tensor on_host = made.cpu();
+  const at::Tensor on_host = with_width(made.cpu(), widest_);
   at::Tensor again = at::empty_like(on_host);
   {
     const std::shared_lock lock(mutex_);
@@ -230,6 +245,7 @@ void FeatureReuse::learn_rows(const Features& made) {
   if (!waits_for_rows()) return;
   const at::Tensor& first = made.tensors.front();
   Rows rows{first.sizes().slice(1).vec(), first.scalar_type(), {made.sources.begin() + 1, made.sources.end()}};
+  if (widest_ > 0) rows.sizes.front() = widest_;
   if (std::ranges::find(rows.inputs, pipeline::FrozenPrefix::kMade) != rows.inputs.end()) {
     log_info("freeze.cache: the frozen layers hand on several tensors of their own, so nothing is cached");
     keeping_ = Keeping::kNothing;
@@ -257,45 +273,47 @@ void FeatureReuse::follow(const pipeline::FrozenPrefix* prefix) {
   forget();
 }
 
-nn::Tensors FeatureReuse::inputs_beside(std::span<const data::FeatureKey> keys) const {
-  std::vector<nn::Tensors> parts(rows_->inputs.size());
-  for (std::size_t begin = 0, end = 0; begin < keys.size() && !parts.empty(); begin = end) {
+FeatureReuse::Features FeatureReuse::grown(const pipeline::FrozenPrefix& prefix, int from, const at::Tensor& rows,
+                                           std::span<const data::FeatureKey> keys) const {
+  const c10::Device device = prefix.parameters().values().device();
+  nn::Tensors inputs{rows.to(device)};
+  if (widest_ > 0 || !rows_->inputs.empty()) {
     std::vector<std::int64_t> ids;
-    for (; end < keys.size() && keys[end].view == keys[begin].view; ++end) ids.push_back(keys[end].sample);
-    const data::Samples samples = reader_of(keys[begin].view).read(ids, keys[begin].view);
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      const auto found = samples.fields.find(input_names_.at(rows_->inputs[i]));
-      if (found != samples.fields.end()) parts[i].push_back(found->second);
+    for (const data::FeatureKey& key : keys) ids.push_back(key.sample);
+    const data::Samples samples = reader_of(keys.front().view).read(ids, keys.front().view);
+    if (widest_ > 0) inputs.front() = with_width(inputs.front(), samples.at(data::kInputs).size(1));
+    for (const int source : rows_->inputs) {
+      const auto found = samples.fields.find(input_names_.at(source));
+      inputs.push_back(found == samples.fields.end() ? at::Tensor() : found->second.to(device));
     }
   }
-  nn::Tensors inputs;
-  for (const nn::Tensors& part : parts) inputs.push_back(part.empty() ? at::Tensor() : at::cat(part));
-  return inputs;
+  Features made = prefix.forward(inputs, nullptr, from);
+  made.tensors.front() = with_width(made.tensors.front(), widest_);
+  return made;
 }
 
 void FeatureReuse::advance(const pipeline::FrozenPrefix& prefix, int from) {
-  const c10::Device device = prefix.parameters().values().device();
   const auto grow = [&](const at::Tensor& rows, std::span<const data::FeatureKey> keys) {
-    nn::Tensors inputs{rows.to(device)};
-    for (const at::Tensor& beside : inputs_beside(keys))
-      inputs.push_back(beside.defined() ? beside.to(device) : beside);
-    return prefix.forward(inputs, nullptr, from);
+    nn::Tensors parts;
+    for (std::size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
+      while (end < keys.size() && keys[end].view == keys[begin].view) ++end;
+      const at::Tensor part = rows.slice(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
+      parts.push_back(grown(prefix, from, part, keys.subspan(begin, end - begin)).tensors.front());
+    }
+    return parts.size() == 1 ? parts.front() : at::cat(parts);
   };
   try {
     with_all_threads(threads_, [&] {
       const data::FeatureKey any{0, data::kTestView};
-      const Features one = grow(at::zeros(with_count(1, rows_->sizes), rows_->type), {&any, 1});
+      const Features one = grown(prefix, from, at::zeros(with_count(1, rows_->sizes), rows_->type), {&any, 1});
       const at::Tensor& row = one.tensors.front();
-      Rows grown{row.sizes().slice(1).vec(), row.scalar_type()};
+      Rows next{row.sizes().slice(1).vec(), row.scalar_type()};
       for (std::size_t i = 1; i < one.sources.size(); ++i) {
         check(one.sources[i] > 0, "features that are rows and inputs of the model");
-        grown.inputs.push_back(rows_->inputs.at(one.sources[i] - 1));
+        next.inputs.push_back(rows_->inputs.at(one.sources[i] - 1));
       }
-      cache_->advance(hashes_.back(), grown.sizes, grown.type,
-                      [&](const at::Tensor& rows, std::span<const data::FeatureKey> keys) {
-                        return grow(rows, keys).tensors.front();
-                      });
-      rows_ = std::move(grown);
+      cache_->advance(hashes_.back(), next.sizes, next.type, grow);
+      rows_ = std::move(next);
     });
   } catch (const std::exception& error) {
     log_warning("the cache of features cannot be extended to the newly frozen layers and starts empty: ", error.what());
@@ -315,10 +333,6 @@ nlohmann::ordered_json FeatureReuse::fields() const {
 
 void check_feature_reuse(const Setup& setup) {
   if (!keeps_features(setup.config)) return;
-  if (const data::DatasetInfo& info = setup.train_set->info(); pads_to_longest(info, setup.config.data)) {
-    throw ConfigError("freeze.cache = \"", setup.config.freeze.cache, "\" needs samples of one length, but those of ",
-                      info.name, " are padded to the longest of their batch; set data.pad = \"max\"");
-  }
   const data::FeatureCacheOptions options = cache_options(setup.config.freeze);
   if (options.disk_bytes == 0) return;
   const std::filesystem::path there = nearest_existing(options.directory);

@@ -68,8 +68,9 @@ class FeatureReuse final : public pipeline::FeatureSource {
   // One call of the trial: keeps the rows and fetches them again.
   void try_out(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s);
   void forget();
-  // The model's inputs that come with rows, in the order of Rows::inputs.
-  [[nodiscard]] nn::Tensors inputs_beside(std::span<const data::FeatureKey> keys) const;
+  // What the layers from `from` on make of rows of one view.
+  [[nodiscard]] Features grown(const pipeline::FrozenPrefix& prefix, int from, const at::Tensor& rows,
+                               std::span<const data::FeatureKey> keys) const;
   [[nodiscard]] const data::SampleReader& reader_of(int view) const { return view == data::kTestView ? test_ : train_; }
   void advance(const pipeline::FrozenPrefix& prefix, int from);
 
@@ -78,6 +79,8 @@ class FeatureReuse final : public pipeline::FeatureSource {
   const std::shared_ptr<data::FeatureCache> cache_;
   const data::SampleReader train_, test_;
   const std::vector<std::string> input_names_;  // of the model
+  // Tokens of a kept row, if batches have different widths; a batch takes as many as it has. 0: all have one width.
+  const std::int64_t widest_;
   // Shared by users of the cache's rows; exclusive to change the members below, except the counts.
   mutable std::shared_mutex mutex_;
   std::vector<std::string> hashes_;  // [k]: of the first k + 1 frozen layers

@@ -81,6 +81,7 @@ data::TextOptions text_options(const config::Config& config, const models::Model
                             .max_length = data.max_length > 0 ? data.max_length : positions,
                             .stride = data.stride,
                             .pads_to_max = data.pad == "max",
+                            .always_has_mask = config.freeze.cache != "off",
                             .text = data.text_column,
                             .text2 = data.pair_column,
                             .label = data.label_column,
