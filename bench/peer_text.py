@@ -4,7 +4,8 @@
 
 writes config.json, model.safetensors and batch.safetensors of random tokens, which bench_train_step --start and
 peer_torch.py --start read. bert: the sizes of MiniLM; a masked language model, 15 % of the tokens have a target.
-llama: as large, with grouped queries and a tied head; each token's target is the next one. --padded: texts have 1/4 of the tokens or more.
+llama: as large, with grouped queries and a tied head; each token's target is the next one. --padded: texts have 1/4 of
+the tokens or more.
 """
 
 import argparse

@@ -73,7 +73,8 @@ def read_wordnet(folder):
         for line in (folder / name).read_text(encoding="utf-8").splitlines():
             numbers, _, gloss = line.partition(" | ")
             definition = gloss.split('; "')[0].strip()
-            if definition and not line.startswith(" "):  # which the licence does
+            # Lines of the licence begin with a space.
+            if definition and not line.startswith(" "):
                 labels.setdefault(definition, int(numbers.split()[1]))
     return list(labels.items())
 
@@ -83,8 +84,12 @@ def write_wordnet(source, folder, limit, evaluated):
     rows = read_wordnet(source)
     random.Random(0).shuffle(rows)
     one_of_each = list({label: (text, label) for text, label in reversed(rows)}.values())
-    if len(one_of_each) != WORDNET_CLASSES or limit < WORDNET_CLASSES:
-        sys.exit(f"{source} has {len(one_of_each)} classes, and --limit is {limit}: both must be {WORDNET_CLASSES} or more")
+    if len(one_of_each) != WORDNET_CLASSES:
+        sys.exit(f"{source} has definitions of {len(one_of_each)} classes, not {WORDNET_CLASSES}; {GET_WORDNET}")
+    if limit < WORDNET_CLASSES:
+        sys.exit(f"--limit {limit} is less than the {WORDNET_CLASSES} classes; give more")
+    if len(rows) < limit + evaluated:
+        sys.exit(f"{source} has {len(rows)} definitions, too few for --limit {limit} and --eval {evaluated}; give less")
     rows = one_of_each + [row for row in rows if row not in one_of_each]
     for name, part in (("train", rows[:limit]), ("test", rows[limit:limit + evaluated])):
         lines = [json.dumps({"text": text, "label": label}) + "\n" for text, label in part]

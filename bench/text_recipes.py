@@ -7,7 +7,7 @@
 
 SLUICE_BINARY names the binary. One Python implementation of SQuAD's rules scores the answers of both sides. Prints each
 run, means, deviations and the mean of the paired differences with its 95 % interval (Student's t). Exit code 1 if ours
-is worse by more than that, or if the scores that `sluice` prints are not those of its predictions.
+is worse by more than this interval, or if the scores that `sluice` prints are not those of its predictions.
 
 Same: files, tokens, windows, weights, the head's distribution, dropout, loss, AdamW (eps, bias correction, no decay of
 biases and LayerNorm), linear decay without warm-up, clipping, padding to the longest of a batch, the shorter last batch.
@@ -15,7 +15,8 @@ What differs:
 - A seed draws other weights of the head, another order of the samples and other dropout masks.
 - In squad, padding takes part in transformers' softmax over tokens, and may be among its 20 best starts and ends; not
   in ours. (Without this, dropout and order, and with the same head, the losses of five steps agree to 3e-7.)
-Other than in Hugging Face's example of SQuAD: it pads to --length, and moves a start in a window's last token behind it.
+Unlike Hugging Face's example of SQuAD, the peer pads to the longest of a batch, and a start in the last token of a window
+stays there.
 """
 
 import argparse

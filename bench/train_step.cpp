@@ -233,7 +233,8 @@ class Bench {
 
   double run() {
     const Nanoseconds begin = now_ns();
-    const double loss = step_.run(batch_, number_++, arguments_.is_transformer() ? 1e-4 : 0.01).loss;
+    const double lr = arguments_.is_transformer() ? 1e-4 : 0.01;
+    const double loss = step_.run(batch_, number_++, lr, {.counts_scores = true}).loss;
     const StepSpans spans = composition_.executor->recorder().collect(number_, begin, now_ns());
     for (const auto& slot : spans.slots) spans_ += static_cast<std::int64_t>(slot.spans.size());
     passes_.add(spans);

@@ -66,7 +66,7 @@ void check_heads(const std::string& source, const json& config, const std::strin
           concat("model.name = \"", model.name, "\" of model.size = \"", model.size, "\" has ", heads));
 }
 
-// A size of our own takes epsilon and GELU from the file; a config.json has its own.
+// Without model.config, epsilon and GELU come from the file beside the weights; with it, they must be equal.
 void read_text(const json& config, const ModelOptions& model, const std::string& source, ModelConstants& constants) {
   TextConfig theirs, ours = text_config(model);
   try {
@@ -79,7 +79,7 @@ void read_text(const json& config, const ModelOptions& model, const std::string&
     ours.gelu = theirs.gelu;
   }
   if (const std::string difference = arithmetic_difference(theirs, ours); !difference.empty()) {
-    throw CheckpointError(source, " has ", difference, "; give the config.json of these weights as model.config");
+    throw CheckpointError(source, " has ", difference, "; set model.config to the config.json of these weights");
   }
   constants = {.norm_epsilon = theirs.epsilon, .last_norm_epsilon = theirs.epsilon, .gelu = theirs.gelu};
 }

@@ -253,13 +253,15 @@ void refuse_other_kinds(const Reader& reader, const json& fields) {
 void read_labels(const Reader& reader, const json& fields, TextConfig& config) {
   const bool has_names = reader.has("id2label") && fields["id2label"].is_object();
   config.labels = has_names ? std::ssize(fields["id2label"]) : reader.count("num_labels", 2);
+  bool has_own = false;
   std::vector<std::string> names;
   for (std::int64_t i = 0; has_names && i < config.labels; ++i) {
     const json name = fields["id2label"].value(std::to_string(i), json());
-    if (!name.is_string() || name == concat("LABEL_", i)) return;
+    if (!name.is_string()) return;
+    has_own = has_own || name != concat("LABEL_", i);
     names.push_back(name);
   }
-  config.label_names = std::move(names);
+  if (has_own) config.label_names = std::move(names);
 }
 
 TextType read_type(const Reader& reader) {
@@ -320,14 +322,14 @@ std::string arithmetic_difference(const TextConfig& theirs, const TextConfig& ou
     const nn::RotaryOptions& rotary = config.rotary;
     return std::vector<std::pair<const char*, std::string>>{
         {"model_type", name_of(config.type)},
-        {"number of heads", concat(config.heads)},
-        {"number of heads of keys", concat(config.kv_heads)},
+        {"number of attention heads", concat(config.heads)},
+        {"number of key-value heads", concat(config.kv_heads)},
         {"epsilon of norms", concat(config.epsilon)},
-        {"GELU", config.gelu == nn::GeluForm::kTanh ? "tanh" : "exact"},
+        {"form of GELU", config.gelu == nn::GeluForm::kTanh ? "tanh" : "exact"},
         {"first position", concat(config.first_position())},
         {"rope_theta", concat(rotary.theta)},
         {"rope_type", std::string(kRopeTypes.at(static_cast<std::size_t>(rotary.scaling)))},
-        {"factor of rope", concat(rotary.factor)},
+        {"rope factor", concat(rotary.factor)},
         {"low_freq_factor", concat(rotary.low_factor)},
         {"high_freq_factor", concat(rotary.high_factor)},
         {"original_max_position_embeddings",
@@ -335,9 +337,8 @@ std::string arithmetic_difference(const TextConfig& theirs, const TextConfig& ou
   };
   const auto of_theirs = values(theirs), of_ours = values(ours);
   const auto [their, our] = std::ranges::mismatch(of_theirs, of_ours);
-  return their == of_theirs.end()
-             ? ""
-             : concat("the ", their->first, " of ", their->second, ", but the model has ", our->second);
+  return their == of_theirs.end() ? ""
+                                  : concat(their->first, " = ", their->second, ", but the model has ", our->second);
 }
 
 }  // namespace sluice::models

@@ -36,7 +36,7 @@ struct TextConfig {
   std::int64_t window = 0;    // longest sequence without an effect of a sliding window; 0: there is no window
   std::int64_t padding = -1;  // id of the padding token; -1: none
   std::int64_t labels = 2;    // of the file; the model's are ModelOptions::classes
-  std::vector<std::string> label_names = {};  // in order; empty: the file has only LABEL_0 and so on
+  std::vector<std::string> label_names = {};  // in order; empty: there are none, or all are LABEL_0 and so on
   double epsilon = 0;                         // of all norms
   double deviation = 0.02;                    // of initial weights
   nn::GeluForm gelu = nn::GeluForm::kExact;

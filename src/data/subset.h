@@ -14,8 +14,8 @@ namespace sluice::data {
 [[nodiscard]] std::unique_ptr<Dataset> subset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> indices,
                                               DatasetInfo info);
 
-// The first samples, or evenly spaced ones if the set is sorted by class; `whole` itself if it has no more. Takes all
-// windows of the last question.
+// The first samples, or evenly spaced ones if the set is sorted by class; `whole` itself if it has no more.
+// Windows of a question stay together, so there may be a few more.
 [[nodiscard]] std::unique_ptr<Dataset> limited(std::unique_ptr<Dataset> whole, std::int64_t limit);
 
 struct HeldOut {

@@ -79,7 +79,8 @@ std::vector<std::string> Table::cells(const Row& row) const {
   const std::vector<std::string> all = text::csv_cells(row.bytes, delimiter_of(kind_));
   if (all.size() != width_) {
     reject(row, concat("has ", counted(std::ssize(all), "column"), ", but the first row names ", width_, "; ",
-                       kind_ == text::RecordKind::kTsvRow ? "" : "quote cells that hold commas, or ", "correct it"));
+                       kind_ == text::RecordKind::kTsvRow ? "remove tabs within cells" : "quote cells that hold commas",
+                       ", or correct it"));
   }
   for (const std::size_t place : places_) wanted.push_back(all[place]);
   return wanted;

@@ -21,7 +21,7 @@ struct TextOptions {
   std::int64_t max_length = 384;                      // tokens of a sample
   std::int64_t stride = 128;                          // squad: tokens that a window shares with the one before
   bool pads_to_max = false;                           // false: to the longest sample of a batch
-  bool always_has_mask = false;                       // else only batches with padding; a feature cache needs it in all
+  bool always_has_mask = false;                       // as a feature cache needs it; false: only with padding
   Packing pack = Packing::kNone;                      // tokens, text
   std::string text = "text", text2, label = "label";  // columns of jsonl and csv; empty text2: one text
   LabelKind label_kind = LabelKind::kClass;           // kNone: the texts themselves are to be learnt

@@ -71,7 +71,8 @@ class PackedDocuments final : public Dataset {
       : info_(std::move(info)),
         source_(std::move(source)),
         is_apart_(options.pack == Packing::kApart),
-        least_width_(options.pads_to_max ? options.max_length : 0) {
+        least_width_(options.pads_to_max ? options.max_length : 1),
+        always_has_mask_(options.always_has_mask) {
     std::vector<Piece> pieces;
     std::vector<std::int32_t> lengths;
     for (std::int64_t document = 0; document < source_->documents(); ++document) {
@@ -90,14 +91,13 @@ class PackedDocuments final : public Dataset {
   [[nodiscard]] bool is_in_memory() const override { return true; }
 
   [[nodiscard]] Fields read_fields(std::span<const std::int64_t> ids) const override {
-    std::int64_t width = std::max<std::int64_t>(least_width_, 1);
+    std::int64_t width = least_width_;
     for (const std::int64_t id : ids) width = std::max(width, tokens_of(checked(id)));
-    const bool is_padded =  // with `least_width_` each batch has a mask, as a feature cache needs it
-        least_width_ > 0 || std::ranges::any_of(ids, [&](std::int64_t id) { return tokens_of(id) < width; });
+    const bool is_padded = std::ranges::any_of(ids, [&](std::int64_t id) { return tokens_of(id) < width; });
     Fields fields;
     const auto add = [&](const char* name) { fields[name] = uninitialized({std::ssize(ids), width}, at::kLong); };
     add(kInputs), add(kTargets);
-    if (is_apart_ || is_padded) add(kMask);
+    if (is_apart_ || is_padded || always_has_mask_) add(kMask);
     if (is_apart_) add(kPositions);
     for (std::size_t i = 0; i < ids.size(); ++i) write_row(ids[i], static_cast<std::int64_t>(i), width, fields);
     return fields;
@@ -159,6 +159,7 @@ class PackedDocuments final : public Dataset {
   const std::unique_ptr<TokenSource> source_;
   const bool is_apart_;
   const std::int64_t least_width_;
+  const bool always_has_mask_;
   std::vector<Piece> pieces_;             // by row, then in order
   std::vector<std::int64_t> row_begins_;  // first piece of each row, and the end
 };
@@ -196,8 +197,8 @@ std::vector<fs::path> files_of_split(const fs::path& folder, Split split) {
   if (files.empty() && !is_train) files = files_named(folder, {"val", "valid", "validation", "dev"});
   if (files.empty()) {
     throw DataError(folder.string(), ": has no token file of the ", name_of(split), " split: *.tokens or *.bin with ",
-                    is_train ? "train" : "test or val", " in its name; write some with `sluice tokenize`, or correct ",
-                    "data.path");
+                    is_train ? "train" : "test, val, valid, validation or dev",
+                    " in its name; write some with `sluice tokenize`, or correct ", "data.path");
   }
   return files;
 }

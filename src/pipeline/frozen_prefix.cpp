@@ -46,7 +46,7 @@ FrozenPrefix::Features FrozenPrefix::forward(const nn::Tensors& inputs, nn::Tran
     features.tensors = layers_[i]->forward_all(features.tensors, context);
   for (std::size_t i = 0; i < features.tensors.size(); ++i) {
     const auto same = [&](const at::Tensor& input) { return input.is_same(features.tensors[i]); };
-    // Inputs that are left out are all alike, so the one in the same place counts first.
+    // Inputs that are left out are all the same undefined tensor, so the one at the same index is tried first.
     const auto found = i < inputs.size() && same(inputs[i]) ? inputs.begin() + static_cast<std::ptrdiff_t>(i)
                                                             : std::ranges::find_if(inputs, same);
     features.sources.push_back(found == inputs.end() ? kMade : static_cast<int>(found - inputs.begin()));

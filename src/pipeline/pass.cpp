@@ -216,6 +216,14 @@ void Pass::send(DeviceThread& thread, Channel channel, const Action& action, Ten
       {std::move(tensors), ready, thread.streams.out(channel.border)});  // may yield the processor: the receiver wakes
 }
 
+// Lets the head leave out logits without a target (nn::ForwardContext::targets); undefined: all are needed.
+at::Tensor Pass::targets_of_tokens(const DeviceThread& thread, const Action& action) const {
+  const Tensors& targets = micro_batch_of(thread.replica(), action.micro_batch).targets;
+  if (!is_last(action.stage) || request_.keep_logits || targets.empty()) return {};
+  const at::Tensor& first = targets.front();
+  return first.dim() == 2 && first.scalar_type() == at::kLong ? first : at::Tensor();
+}
+
 StagePass Pass::pass_of(DeviceThread& thread, const Action& action) {
   StagePass pass{.context = request_.context,
                  .needs_input_gradient = index(action.stage) > first_trained_,
@@ -224,10 +232,7 @@ StagePass Pass::pass_of(DeviceThread& thread, const Action& action) {
                  .keeps_transformed = request_.schedule.micro_batches > 1};
   pass.context.sample_ids = sample_ids_of(thread, action.micro_batch);
   pass.context.replicas = thread.replicas.get();
-  const Tensors& targets = micro_batch_of(thread.replica(), action.micro_batch).targets;
-  const bool are_of_tokens =
-      !targets.empty() && targets.front().dim() == 2 && targets.front().scalar_type() == at::kLong;
-  if (is_last(action.stage) && are_of_tokens && !request_.keep_logits) pass.context.targets = targets.front();
+  pass.context.targets = targets_of_tokens(thread, action);
   thread.runner.prepare(pass, thread.spans.marks());
   return pass;
 }

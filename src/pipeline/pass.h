@@ -88,6 +88,7 @@ class Pass {
   }
   [[nodiscard]] bool is_last(StageId stage) const { return index(stage) + 1 == request_.schedule.stages; }
   [[nodiscard]] bool splits(const Action& action) const;
+  [[nodiscard]] at::Tensor targets_of_tokens(const DeviceThread& thread, const Action& action) const;
   [[nodiscard]] StagePass pass_of(DeviceThread& thread, const Action& action);
   [[nodiscard]] std::vector<std::optional<MicroBatchId>> last_gradients(const Slot& slot) const;
   [[nodiscard]] GradientReady reports_of(DeviceThread& thread, const Action& action);

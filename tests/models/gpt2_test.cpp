@@ -6,6 +6,8 @@
 #include <map>
 
 #include "models/support.h"
+#include "models/text_layers.h"
+#include "nn/cross_entropy.h"
 #include "nn/weight_queue.h"
 
 namespace sluice::models {
@@ -17,6 +19,18 @@ std::map<std::string, nn::Parameter*> by_name(const Model& model) {
     for (auto* p : layer->parameters()) all[p->name] = p;
   }
   return all;
+}
+
+TEST(TextLayers, OnlyRowsWithATargetAreScored) {
+  const at::Tensor x = at::arange(20, at::kDouble).view({2, 5, 2});
+  nn::ForwardContext context;
+  EXPECT_TRUE(rows_to_score(x, context).is_same(x));
+  context.targets = at::full({2, 5}, nn::kNoTarget, at::kLong);
+  EXPECT_EQ(rows_to_score(x, context).sizes(), (at::IntArrayRef{1, 2})) << "one row, because there must be some";
+  context.targets[0][3] = 7, context.targets[1][0] = 0;
+  EXPECT_TRUE(rows_to_score(x, context).equal(at::stack({x[0][3], x[1][0]})));
+  context.targets.flatten().slice(0, 0, 9).fill_(1);
+  EXPECT_TRUE(rows_to_score(x, context).is_same(x)) << "9 of 10 rows have a target";
 }
 
 TEST(Gpt2, HasTheNamesAndShapesOfHuggingFace) {

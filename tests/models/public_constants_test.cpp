@@ -101,7 +101,7 @@ TEST(PublicConstants, WhatOurModelsDoNotComputeIsRefused) {
   refused(NamesOf::kOurs, model_named("vit"), of("vit", {{"layer_norm_eps", "small"}}),
           "config.json: layer_norm_eps = \"small\" is not valid: expected a number above 0; correct the file");
   refused(NamesOf::kOurs, model_named("gpt2"), of("gpt2", {{"n_head", 12}}),
-          "the number of heads of 12, but the model has");
+          "number of attention heads = 12, but the model has");
   refused(NamesOf::kOurs, model_named("gpt2"), of("gpt2", {{"scale_attn_by_inverse_layer_idx", true}}),
           "scale_attn_by");
   refused(NamesOf::kHuggingFace, model_named("resnet50"), of("resnet", {{"downsample_in_bottleneck", true}}), "v1.5");

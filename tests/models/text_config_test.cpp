@@ -111,20 +111,20 @@ TEST(TextConfig, WhatTensorsDoNotShowIsCompared) {
   };
   EXPECT_EQ(difference("/attention_dropout", 0.5), "");
   EXPECT_EQ(difference("/pad_token_id", 3), "");
-  EXPECT_EQ(difference("/num_attention_heads", 16), "the number of heads of 16, but the model has 32");
-  EXPECT_EQ(difference("/num_key_value_heads", 8), "the number of heads of keys of 8, but the model has 32");
-  EXPECT_EQ(difference("/rms_norm_eps", 1e-5), "the epsilon of norms of 1e-05, but the model has 1e-06");
-  EXPECT_EQ(difference("/rope_theta", 5e5), "the rope_theta of 500000, but the model has 10000");
-  EXPECT_EQ(difference("/rope_parameters/rope_type", "linear"), "the rope_type of linear, but the model has llama3");
+  EXPECT_EQ(difference("/num_attention_heads", 16), "number of attention heads = 16, but the model has 32");
+  EXPECT_EQ(difference("/num_key_value_heads", 8), "number of key-value heads = 8, but the model has 32");
+  EXPECT_EQ(difference("/rms_norm_eps", 1e-5), "epsilon of norms = 1e-05, but the model has 1e-06");
+  EXPECT_EQ(difference("/rope_theta", 5e5), "rope_theta = 500000, but the model has 10000");
+  EXPECT_EQ(difference("/rope_parameters/rope_type", "linear"), "rope_type = linear, but the model has llama3");
   for (const char* field : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
     EXPECT_THAT(difference(std::string("/rope_parameters/") + field, 32), HasSubstr(field)) << field;
   const json bert{{"model_type", "bert"}};
-  EXPECT_THAT(arithmetic_difference(parsed(bert), parsed(llama)), HasSubstr("the model_type of bert"));
+  EXPECT_THAT(arithmetic_difference(parsed(bert), parsed(llama)), HasSubstr("model_type = bert"));
   EXPECT_EQ(arithmetic_difference(parsed({{"model_type", "bert"}, {"hidden_act", "gelu_new"}}), parsed(bert)),
-            "the GELU of tanh, but the model has exact");
+            "form of GELU = tanh, but the model has exact");
   EXPECT_EQ(arithmetic_difference(parsed({{"model_type", "roberta"}, {"pad_token_id", 4}}),
                                   parsed({{"model_type", "roberta"}})),
-            "the first position of 5, but the model has 2");
+            "first position = 5, but the model has 2");
 }
 
 TEST(TextModel, OptionsFitTheFile) {

@@ -109,11 +109,9 @@ class ArgumentsTest(LaunchCase):
         self.assertEqual((done.returncode, done.stderr, self.seen()["argv"][1]), (0, "", "configs/bert_squad.toml"))
         expected = {"log.lines": "full", "train.lr": "0.03", "pipeline.stages": "4", "pipeline.chunks": "auto", "freeze.policy": "linear",
                     "freeze.alpha": "0.3333333333333333", "data.name": "squad", "model.task": "qa", "data.path": "/d",
-                    "replicas.local": "2", "freeze.cache": "auto", "data.pad": "max", "train.global_batch": "1280"}
+                    "replicas.local": "2", "freeze.cache": "auto", "train.global_batch": "1280"}
         self.assertEqual(self.sets(), expected)
         self.assertEqual(self.sets_of(*NOTE[:9], "sst2")["data.text_column"], "sentence")
-        self.assertNotIn("data.pad", self.sets())
-        self.assertNotIn("data.pad", self.sets_of(*NOTE, "cache"))
 
     def test_the_interface(self):
         for name, options, variables, expected in (

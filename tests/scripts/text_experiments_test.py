@@ -38,7 +38,7 @@ def tuned(arm, seed, by_second, exact_match=20.0):
 
 
 class ElasticPlanTest(unittest.TestCase):
-    def test_every_arm_has_every_place_and_arms_differ_in_freezing_and_padding(self):
+    def test_every_arm_has_every_place_and_arms_differ_only_in_freezing(self):
         pretraining, *plan = elastic_squad.plan(elastic_options(seeds=2))
         self.assertEqual((pretraining.name, pretraining.sets["data.path"], pretraining.keep_checkpoints), ("pretrain", "{out}/data/source", True))
         self.assertEqual([run.name for run in plan], [f"{arm}-seed{seed}" for seed, arms in (
@@ -126,7 +126,7 @@ class EqualF1Test(unittest.TestCase):
 
 
 class ArticlesTest(unittest.TestCase):
-    def test_each_other_article_is_for_pretraining(self):
+    def test_every_other_article_is_for_pretraining(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "train-v1.1.json").write_text(json.dumps({"version": "1.1", "data": list("abcde")}), encoding="utf-8")
@@ -135,8 +135,11 @@ class ArticlesTest(unittest.TestCase):
             found = {half: json.loads((folder / "out" / half / "train.json").read_text(encoding="utf-8")) for half in ("source", "target")}
             self.assertEqual(found, {"source": {"version": "1.1", "data": ["a", "c", "e"]}, "target": {"version": "1.1", "data": ["b", "d"]}})
             self.assertEqual((folder / "out/target/dev.json").read_text(encoding="utf-8"), "[]")
+            (folder / "train-v1.1.json").write_text("{}", encoding="utf-8")
+            with self.assertRaisesRegex(record.Refused, "train-v1.1.json cannot be cut in two: 'data'"):
+                text_task.cut_articles(folder, folder / "out")
             (folder / "dev.json").unlink()
-            with self.assertRaisesRegex(record.Refused, "cannot be cut in two: it needs SQuAD's train.json and dev.json"):
+            with self.assertRaisesRegex(record.Refused, "needs SQuAD's train.json and dev.json"):
                 text_task.cut_articles(folder, folder / "out")
 
 

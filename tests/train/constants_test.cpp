@@ -68,8 +68,8 @@ TEST(Constants, OfATextModelAreThoseOfModelConfig) {
   bert.text = models::read_text_config(config_with("other.json", 1e-12));
   const auto refused = [](const auto& call) {
     EXPECT_THAT(call, testing::ThrowsMessage<CheckpointError>(
-                          AllOf(HasSubstr("config.json has the epsilon of norms of 1e-05, but the model has 1e-12"),
-                                HasSubstr("give the config.json of these weights"))));
+                          AllOf(HasSubstr("config.json has epsilon of norms = 1e-05, but the model has 1e-12"),
+                                HasSubstr("set model.config to the config.json of these weights"))));
   };
   refused([&] { static_cast<void>(constants_of_weights(dir / "model.safetensors", {}, bert)); });
   refused([&] { static_cast<void>(saved_constants(nlohmann::json::object(), bert, dir.path())); });

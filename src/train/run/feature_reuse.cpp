@@ -13,7 +13,6 @@
 #include <ATen/core/grad_mode.h>
 #include <nlohmann/json.hpp>
 
-#include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -273,8 +272,9 @@ void FeatureReuse::follow(const pipeline::FrozenPrefix* prefix) {
   forget();
 }
 
-FeatureReuse::Features FeatureReuse::grown(const pipeline::FrozenPrefix& prefix, int from, const at::Tensor& rows,
-                                           std::span<const data::FeatureKey> keys) const {
+FeatureReuse::Features FeatureReuse::run_added_layers(const pipeline::FrozenPrefix& prefix, int from,
+                                                      const at::Tensor& rows,
+                                                      std::span<const data::FeatureKey> keys) const {
   const c10::Device device = prefix.parameters().values().device();
   nn::Tensors inputs{rows.to(device)};
   if (widest_ > 0 || !rows_->inputs.empty()) {
@@ -292,27 +292,33 @@ FeatureReuse::Features FeatureReuse::grown(const pipeline::FrozenPrefix& prefix,
   return made;
 }
 
+std::optional<FeatureReuse::Rows> FeatureReuse::extended_rows(const Features& one) const {
+  const at::Tensor& row = one.tensors.front();
+  Rows next{row.sizes().slice(1).vec(), row.scalar_type()};
+  for (std::size_t i = 1; i < one.sources.size(); ++i) {
+    if (one.sources[i] == pipeline::FrozenPrefix::kMade) return std::nullopt;
+    next.inputs.push_back(rows_->inputs.at(one.sources[i] - 1));
+  }
+  return next;
+}
+
 void FeatureReuse::advance(const pipeline::FrozenPrefix& prefix, int from) {
   const auto grow = [&](const at::Tensor& rows, std::span<const data::FeatureKey> keys) {
     nn::Tensors parts;
     for (std::size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
       while (end < keys.size() && keys[end].view == keys[begin].view) ++end;
       const at::Tensor part = rows.slice(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
-      parts.push_back(grown(prefix, from, part, keys.subspan(begin, end - begin)).tensors.front());
+      parts.push_back(run_added_layers(prefix, from, part, keys.subspan(begin, end - begin)).tensors.front());
     }
     return parts.size() == 1 ? parts.front() : at::cat(parts);
   };
   try {
     with_all_threads(threads_, [&] {
-      const data::FeatureKey any{0, data::kTestView};
-      const Features one = grown(prefix, from, at::zeros(with_count(1, rows_->sizes), rows_->type), {&any, 1});
-      const at::Tensor& row = one.tensors.front();
-      Rows next{row.sizes().slice(1).vec(), row.scalar_type()};
-      for (std::size_t i = 1; i < one.sources.size(); ++i) {
-        check(one.sources[i] > 0, "features that are rows and inputs of the model");
-        next.inputs.push_back(rows_->inputs.at(one.sources[i] - 1));
-      }
-      cache_->advance(hashes_.back(), next.sizes, next.type, grow);
+      const data::FeatureKey any{0, data::kTestView};  // for the sizes of a row
+      const at::Tensor row = at::zeros(with_count(1, rows_->sizes), rows_->type);
+      std::optional<Rows> next = extended_rows(run_added_layers(prefix, from, row, {&any, 1}));
+      if (!next) return forget();
+      cache_->advance(hashes_.back(), next->sizes, next->type, grow);
       rows_ = std::move(next);
     });
   } catch (const std::exception& error) {

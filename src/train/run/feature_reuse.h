@@ -1,7 +1,8 @@
 // feature_reuse: caches the outputs ("rows") of the frozen layers (freeze.cache, data/feature_cache.h), extends them
-// when more layers freeze, and reads left-out inputs if their rows are lost. A row depends on
-// the micro-batch of its sample's first use, so results differ in the last bits from runs without the cache and after a
-// resume. Threads: as FeatureSource; the rest from any thread. Errors: those of reading samples.
+// when more layers freeze, and reads left-out inputs if their rows are lost. A row depends on the micro-batch of its
+// sample's first use, so results differ in the last bits from runs without the cache and after a resume. A row of a
+// text has room for data.max_length tokens. Threads: as FeatureSource; the rest from any thread. Errors: those of
+// reading samples.
 #pragma once
 
 #include <atomic>
@@ -68,10 +69,12 @@ class FeatureReuse final : public pipeline::FeatureSource {
   // One call of the trial: keeps the rows and fetches them again.
   void try_out(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s);
   void forget();
-  // What the layers from `from` on make of rows of one view.
-  [[nodiscard]] Features grown(const pipeline::FrozenPrefix& prefix, int from, const at::Tensor& rows,
-                               std::span<const data::FeatureKey> keys) const;
+  // Runs the layers from `from` on rows of `keys`, which are of one view, with the inputs that come with them.
+  [[nodiscard]] Features run_added_layers(const pipeline::FrozenPrefix& prefix, int from, const at::Tensor& rows,
+                                          std::span<const data::FeatureKey> keys) const;
   [[nodiscard]] const data::SampleReader& reader_of(int view) const { return view == data::kTestView ? test_ : train_; }
+  // nullopt: the added layers hand on several tensors of their own, which are not cached.
+  [[nodiscard]] std::optional<Rows> extended_rows(const Features& one) const;
   void advance(const pipeline::FrozenPrefix& prefix, int from);
 
   const std::string choice_;

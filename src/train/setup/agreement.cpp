@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kVersion = "the version of Sluice";
 
-// Its path may differ.
+// The path of model.config may differ between processes, its content may not.
 std::string content_of(const std::string& file) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(file, ignored) ? storage::digest_file(file).xxh3_128 : "no such file";

@@ -101,12 +101,13 @@ Constants public_constants(storage::AboutWeights about, const fs::path& weights,
 }  // namespace
 
 json Constants::to_json() const {
-  return {{"norm_epsilon", model.norm_epsilon},
-          {"last_norm_epsilon", model.last_norm_epsilon},
-          {"gelu", model.gelu == nn::GeluForm::kTanh ? kTanh : kExact},
-          {"mean", mean},
-          {"stddev", stddev},
-          {"lora_alpha", lora_alpha}};
+  json fields{{"norm_epsilon", model.norm_epsilon},
+              {"last_norm_epsilon", model.last_norm_epsilon},
+              {"gelu", model.gelu == nn::GeluForm::kTanh ? kTanh : kExact},
+              {"mean", mean},
+              {"stddev", stddev}};
+  if (lora_alpha > 0) fields["lora_alpha"] = lora_alpha;
+  return fields;
 }
 
 Constants Constants::from_json(const json& json, const std::string& source) {

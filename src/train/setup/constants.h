@@ -1,6 +1,6 @@
-// constants: values that a run takes from its checkpoint or weights: the model's constants (models/public_constants.h)
-// and the pixel normalisation. Checkpoints and the metadata of their weight files hold them. Threads: any. Errors:
-// CheckpointError.
+// constants: values that a run takes from its checkpoint or weights: the model's constants (models/public_constants.h),
+// the pixel normalisation and the alpha of adapters. Checkpoints and the metadata of their weight files hold them.
+// Threads: any. Errors: CheckpointError.
 #pragma once
 
 #include <filesystem>
@@ -26,7 +26,8 @@ struct Constants {
 };
 
 [[nodiscard]] Constants constants_of_model(const models::ModelOptions& model);
-// state: state.json of a checkpoint; earlier versions have no constants in it. source: names the checkpoint.
+// state: state.json of a checkpoint; earlier versions have no constants in it. source: the checkpoint's folder.
+// CheckpointError if its config.json computes otherwise than the model.
 [[nodiscard]] Constants saved_constants(const nlohmann::json& state, const models::ModelOptions& model,
                                         const std::string& source);
 

@@ -32,7 +32,7 @@ void feed_files(storage::Digester& digester, const data::Dataset& dataset) {
   }
 }
 
-// Scores depend on all answers, samples on the first.
+// Samples show only the first answer, but scores count all.
 void feed(storage::Digester& digester, const data::QuestionSet& set) {
   for (const data::Question& question : set.file().questions) {
     const std::string line = concat(question.id, "\n", join(question.answers, "\n"), "\n");

@@ -45,18 +45,22 @@ int label_count(const config::Config& config, const data::DatasetInfo& info) {
   return asked > 0 ? asked : of_data;
 }
 
-// A batch of the user has no data set.
-void check_labels(const config::Config& config, const data::DatasetInfo& info, models::TextHead head) {
+bool fits(const data::DatasetInfo& info, models::TextHead head) {
   const data::FieldInfo* const targets = info.field(data::kTargets);
-  const auto has_sizes = [&](std::size_t count) { return targets != nullptr && targets->sizes.size() == count; };
-  const bool fits = head == models::TextHead::kClassify ? has_sizes(0)
-                    : head == models::TextHead::kTokens ? has_sizes(1) && !info.class_names.empty()
-                    : head == models::TextHead::kQa     ? info.field(data::kStarts) != nullptr
-                                                        : info.field(data::kStarts) == nullptr;
-  if (fits || info.name.empty()) return;
-  throw ConfigError("data set ", info.name, " has no labels for model.task = \"", config.model.task,
-                    "\"; classify and tokens need jsonl or csv with data.label_column, qa needs squad, and the other "
-                    "tasks need texts or tokens");
+  const bool has_questions = info.field(data::kStarts) != nullptr;
+  switch (head) {
+    case models::TextHead::kClassify: return targets != nullptr && targets->sizes.empty();
+    case models::TextHead::kTokens: return targets != nullptr && !targets->sizes.empty() && !info.class_names.empty();
+    case models::TextHead::kQa: return has_questions;
+    default: return !has_questions;
+  }
+}
+
+void check_task(const config::Config& config, const data::DatasetInfo& info, models::TextHead head) {
+  if (info.name.empty() || fits(info, head)) return;  // a batch of the user has no name
+  throw ConfigError("model.task = \"", config.model.task, "\" does not fit data set ", info.name,
+                    ": classify and tokens need jsonl or csv with labels, qa needs squad, lm and mlm need texts; set "
+                    "another model.task or data.name");
 }
 
 models::ModelOptions token_model(const config::Config& config, const data::DatasetInfo& info) {
@@ -83,7 +87,7 @@ models::ModelOptions token_model(const config::Config& config, const data::Datas
   options.vocabulary = sizes.vocabulary;
   options.context = sizes.context;
   if (has_labels) options.classes = label_count(config, info);
-  check_labels(config, info, head);
+  check_task(config, info, head);
   return options;
 }
 

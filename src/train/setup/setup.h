@@ -57,7 +57,8 @@ struct Setup {
   // Parameter servers as HOST:PORT (server_role.h), filled by the caller; empty if there are none.
   std::vector<std::string> servers;
 
-  // Call it before the model is made. Otherwise the model has the constants of fresh weights.
+  // Sets constants and beside_weights. Call it before the model is made. Otherwise the model has the constants of fresh
+  // weights. CheckpointError if adapters were trained with another model.lora_alpha.
   void take(const Constants& chosen);
 };
 

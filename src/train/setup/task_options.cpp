@@ -13,6 +13,7 @@
 #include "storage/files.h"
 #include "task/text_tasks.h"
 #include "text/tokenizer.h"
+#include "train/setup/setup.h"
 
 namespace sluice::train {
 namespace {
@@ -81,7 +82,7 @@ data::TextOptions text_options(const config::Config& config, const models::Model
                             .max_length = data.max_length > 0 ? data.max_length : positions,
                             .stride = data.stride,
                             .pads_to_max = data.pad == "max",
-                            .always_has_mask = config.freeze.cache != "off",
+                            .always_has_mask = keeps_features(config),
                             .text = data.text_column,
                             .text2 = data.pair_column,
                             .label = data.label_column,
@@ -92,8 +93,8 @@ data::TextOptions text_options(const config::Config& config, const models::Model
   if (data.pack == "documents") options.pack = data::Packing::kApart;
   if (data.pack == "joined") options.pack = data::Packing::kTogether;
   if (!data.pair_column.empty() && head != TextHead::kClassify) {
-    throw ConfigError("data.pair_column = \"", data.pair_column, "\" does not apply to model.task = \"",
-                      config.model.task, "\", which takes one text; remove it");
+    throw ConfigError("data.pair_column = \"", data.pair_column,
+                      "\" applies only to model.task = \"classify\"; remove it");
   }
   if (head == TextHead::kTokens) options.label_kind = data::LabelKind::kClassOfEachWord;
   if (head == TextHead::kClassify)
