@@ -25,6 +25,8 @@ namespace {
 
 constexpr std::int64_t kTrialCalls = 4;  // the first call maps memory and warms up, so it does not count
 constexpr std::int64_t kTrialRows = 32;
+constexpr std::size_t kRowsAtOnce =
+    16;  // of different lengths; neighbours come from one batch, so they are about as long
 
 std::span<const std::int64_t> ids_of(const pipeline::MicroBatch& samples) {
   return {samples.sample_ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(samples.samples())};
@@ -306,7 +308,8 @@ void FeatureReuse::advance(const pipeline::FrozenPrefix& prefix, int from) {
   const auto grow = [&](const at::Tensor& rows, std::span<const data::FeatureKey> keys) {
     nn::Tensors parts;
     for (std::size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
-      while (end < keys.size() && keys[end].view == keys[begin].view) ++end;
+      const std::size_t most = widest_ > 0 ? begin + kRowsAtOnce : keys.size();
+      while (end < std::min(most, keys.size()) && keys[end].view == keys[begin].view) ++end;
       const at::Tensor part = rows.slice(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
       parts.push_back(run_added_layers(prefix, from, part, keys.subspan(begin, end - begin)).tensors.front());
     }
