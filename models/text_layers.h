@@ -30,8 +30,8 @@ struct TextInputs {
 // x: [N, T, width]. Returns [N, width] of the last position that is not padding.
 [[nodiscard]] at::Tensor last_tokens(const at::Tensor& x, const at::Tensor& mask);
 
-// [N, T, width] -> [m, width], the rows with a target (one row if there are none), if a fifth or more have none and x
-// is on a CPU; else x.
+// [N, T, width] -> [m, width]: the rows that have a target, at least one row. Returns x itself on GPUs, and if less
+// than a fifth of the rows have no target.
 [[nodiscard]] at::Tensor rows_to_score(const at::Tensor& x, const nn::ForwardContext& context);
 
 }  // namespace sluice::models

@@ -22,9 +22,9 @@ struct HeldOut {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> validation;  // has Split::kTest
 };
-// Holds out a random `part` of the samples, or of the questions with all their windows, at least one: the same samples
-// of data sets of equal size for any seed, so that runs can be compared. Both sets keep the order. ConfigError if no
-// training samples would remain.
+// Holds out a random `part` of the samples, at least one. With questions it is a part of these, with all their windows.
+// Data sets of equal size give the same samples for any seed, so that runs can be compared. Both sets keep the order.
+// ConfigError if no training samples would remain.
 [[nodiscard]] HeldOut hold_out(const std::shared_ptr<const Dataset>& whole, double part);
 
 }  // namespace sluice::data

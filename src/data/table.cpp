@@ -18,8 +18,6 @@ text::RecordKind kind_of(const std::filesystem::path& file) {
   return ending == ".tsv" ? text::RecordKind::kTsvRow : text::RecordKind::kLine;
 }
 
-char delimiter_of(text::RecordKind kind) { return kind == text::RecordKind::kTsvRow ? '\t' : ','; }
-
 bool is_blank(std::string_view row) { return row.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
 }  // namespace

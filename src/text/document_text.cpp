@@ -42,7 +42,7 @@ DocumentText::DocumentText(const std::filesystem::path& file, DocumentRule rule,
       option_(std::move(option)) {}
 
 void DocumentText::read_head(std::string_view row) {
-  const auto names = csv_cells(row, kind_ == RecordKind::kTsvRow ? '\t' : ',');
+  const auto names = csv_cells(row, delimiter_of(kind_));
   const auto found = std::find(names.begin(), names.end(), column_);
   if (found == names.end()) {
     throw DataError(path_.string(), ": has no column \"", printable(column_), "\", but \"",
@@ -71,7 +71,7 @@ std::string_view DocumentText::text_of(std::string_view record, std::uint64_t nu
     return scratch;
   }
   if (!has_head()) return record;
-  auto fields = csv_cells(record, kind_ == RecordKind::kTsvRow ? '\t' : ',');
+  auto fields = csv_cells(record, delimiter_of(kind_));
   if (fields.size() != width_) {
     fail("has ", counted(static_cast<std::int64_t>(fields.size()), "column"), ", but the first row names ", width_,
          "; correct or remove it");

@@ -40,7 +40,7 @@ RecordReader::RecordReader(std::filesystem::path file, RecordKind kind)
     : path_(std::move(file)),
       kind_(kind),
       file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),  // a FIFO must not block
-      csv_(kind == RecordKind::kTsvRow ? '\t' : ',') {
+      csv_(delimiter_of(kind)) {
   if (!file_.is_open()) reject(path_, errno);
   struct stat info {};
   if (::fstat(file_.get(), &info) != 0) reject(path_, errno);
@@ -111,7 +111,7 @@ bool RecordReader::next(std::string& out) {
   offset_ += taken;
   ++records_;
   scanned_ = line_ = 0;
-  csv_ = CsvScanner(kind_ == RecordKind::kTsvRow ? '\t' : ',');
+  csv_ = CsvScanner(delimiter_of(kind_));
   return true;
 }
 

@@ -17,6 +17,8 @@ inline constexpr std::uint64_t kMostRecordBytes = std::uint64_t{64} << 20;
 
 enum class RecordKind { kLine, kParagraph, kFile, kCsvRow, kTsvRow };
 
+[[nodiscard]] constexpr char delimiter_of(RecordKind kind) { return kind == RecordKind::kTsvRow ? '\t' : ','; }
+
 // Follows the quotes of CSV, as Python's csv module reads them. TSV has none.
 class CsvScanner {
  public:

@@ -25,8 +25,8 @@ namespace {
 
 constexpr std::int64_t kTrialCalls = 4;  // the first call maps memory and warms up, so it does not count
 constexpr std::int64_t kTrialRows = 32;
-constexpr std::size_t kRowsAtOnce =
-    16;  // of different lengths; neighbours come from one batch, so they are about as long
+// Texts at once when rows are extended. Neighbours come from one batch, so with data.by_length they are about as long.
+constexpr std::size_t kRowsAtOnce = 16;
 
 std::span<const std::int64_t> ids_of(const pipeline::MicroBatch& samples) {
   return {samples.sample_ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(samples.samples())};
@@ -279,7 +279,7 @@ FeatureReuse::Features FeatureReuse::run_added_layers(const pipeline::FrozenPref
                                                       std::span<const data::FeatureKey> keys) const {
   const c10::Device device = prefix.parameters().values().device();
   nn::Tensors inputs{rows.to(device)};
-  if (widest_ > 0 || !rows_->inputs.empty()) {
+  if (needs_samples()) {
     std::vector<std::int64_t> ids;
     for (const data::FeatureKey& key : keys) ids.push_back(key.sample);
     const data::Samples samples = reader_of(keys.front().view).read(ids, keys.front().view);
@@ -306,14 +306,14 @@ std::optional<FeatureReuse::Rows> FeatureReuse::extended_rows(const Features& on
 
 void FeatureReuse::advance(const pipeline::FrozenPrefix& prefix, int from) {
   const auto grow = [&](const at::Tensor& rows, std::span<const data::FeatureKey> keys) {
+    if (!needs_samples()) return run_added_layers(prefix, from, rows, keys).tensors.front();
     nn::Tensors parts;
     for (std::size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
-      const std::size_t most = widest_ > 0 ? begin + kRowsAtOnce : keys.size();
-      while (end < std::min(most, keys.size()) && keys[end].view == keys[begin].view) ++end;
+      while (end < std::min(begin + kRowsAtOnce, keys.size()) && keys[end].view == keys[begin].view) ++end;
       const at::Tensor part = rows.slice(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
       parts.push_back(run_added_layers(prefix, from, part, keys.subspan(begin, end - begin)).tensors.front());
     }
-    return parts.size() == 1 ? parts.front() : at::cat(parts);
+    return at::cat(parts);
   };
   try {
     with_all_threads(threads_, [&] {

@@ -208,12 +208,13 @@ storage::TensorMap read_adapters(const models::ModelOptions& model, const std::f
 
 storage::TensorMap with_adapters(const models::ModelOptions& model, storage::TensorMap weights,
                                  const std::filesystem::path& adapters, const std::string& source) {
+  if (has_adapters(weights)) return weights;
   if (!adapters.empty()) {
     storage::TensorMap trained = read_adapters(model, adapters);
     trained.merge(weights);
     return trained;
   }
-  if (model.lora_rank > 0 && !has_adapters(weights)) {
+  if (model.lora_rank > 0) {
     throw CheckpointError(source,
                           " has no adapters; set model.lora_weights, or model.lora_rank = 0 for the weights alone");
   }
@@ -243,7 +244,9 @@ void load_starting_weights(engine::Composition& composition, const models::Model
   }
   const bool takes_adapters = !adapters.empty() && !has_own;
   if (takes_adapters) {
-    tensors = with_adapters(model, std::move(tensors), adapters, file.string());
+    storage::TensorMap trained = read_adapters(model, adapters);
+    trained.merge(tensors);
+    tensors = std::move(trained);
     weights.fresh_adapters.clear();
   }
   engine::load_model(composition, tensors, file.string());

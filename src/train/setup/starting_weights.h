@@ -34,8 +34,8 @@ struct StartingWeights {
 void load_starting_weights(engine::Composition& composition, const models::ModelOptions& model,
                            const std::filesystem::path& file, const std::filesystem::path& adapters = {});
 
-// The weights of a file with the adapters and the trained head of a folder, if it is not empty. CheckpointError if the
-// model has adapters, but neither has any. source: the file, for the message.
+// The weights of a file. If they have no adapters: with the adapters and the trained head of a folder, if it is not
+// empty. CheckpointError if the model has adapters, but neither has any. source: the file, for the message.
 [[nodiscard]] storage::TensorMap with_adapters(const models::ModelOptions& model, storage::TensorMap weights,
                                                const std::filesystem::path& adapters, const std::string& source);
 

@@ -1,6 +1,5 @@
 #include "train/study/one_shot.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -312,11 +311,8 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   if (evaluated.checkpoint.empty()) {
     evaluated.tensors =
         models::to_our_names(setup.model, std::move(evaluated.tensors), evaluated.file.string()).tensors;
-    const bool has_own = std::ranges::any_of(  // a run has trained those that model.lora_weights names further
-        evaluated.tensors, [](const auto& entry) { return models::is_adapter(entry.first); });
-    evaluated.tensors =
-        with_adapters(setup.model, std::move(evaluated.tensors),
-                      has_own ? std::string() : setup.config.model.lora_weights, evaluated.file.string());
+    evaluated.tensors = with_adapters(setup.model, std::move(evaluated.tensors), setup.config.model.lora_weights,
+                                      evaluated.file.string());
   }
   engine::load_model(composition, evaluated.tensors, evaluated.file.string());
   engine::TrainStep& step = engine.step();
