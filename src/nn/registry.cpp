@@ -24,10 +24,9 @@ Parameter& Registry::add_tied_parameter(const std::string& name, const std::stri
 
 at::Tensor Registry::make_value(const std::string& key, at::IntArrayRef sizes, const Init& init,
                                 at::MemoryFormat layout) const {
-  at::Tensor value = options_.draw_weights
-                         ? draw(init, sizes, options_.dtype, options_.seed, key).contiguous(layout)
-                         : at::empty(sizes, at::TensorOptions(at::kMeta).dtype(options_.dtype), layout);
-  return value.requires_grad_();
+  const at::Tensor value = options_.draw_weights ? draw(init, sizes, options_.dtype, options_.seed, key)
+                                                 : at::empty(sizes, at::TensorOptions(at::kMeta).dtype(options_.dtype));
+  return value.contiguous(layout).requires_grad_();
 }
 
 Buffer& Registry::add_buffer(const std::string& name, at::Tensor value) {

@@ -79,7 +79,7 @@ void FlatParameters::adopt_parameters(const std::vector<nn::Parameter*>& paramet
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const at::Tensor value = view(values_, entries_[i]);
-    if (shared == nullptr) value.copy_(parameters[i]->value);
+    if (shared == nullptr && !parameters[i]->value.is_meta()) value.copy_(parameters[i]->value);
     // detach() keeps the flat tensor's version counter, so autograd detects an update under a live graph.
     const at::Tensor leaf = value.detach().requires_grad_(entries_[i].is_trained);
     if (entries_[i].is_trained) leaf.mutable_grad() = view(gradients_, entries_[i]);

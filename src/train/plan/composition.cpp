@@ -25,6 +25,7 @@ engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* proc
   engine::ComposeOptions options{
       .model_name = setup.model.name,
       .make_layers = [&setup] { return models::make_model(setup.model).layers; },
+      .make_layers_without_values = [&setup] { return models::make_without_values(setup.model).layers; },
       .step_timeout = std::chrono::milliseconds(std::llround(std::ceil(config.train.step_timeout_s * 1000))),
       .record_spans = config.profile.level != "off",
       .numerics = numerics_of(config),
