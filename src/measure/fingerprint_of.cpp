@@ -66,6 +66,7 @@ profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string
                                     .label_smoothing = workload.numerics.label_smoothing,
                                     .deterministic = workload.is_deterministic};
   if (workload.tokens > 0) fingerprint.model.context = static_cast<int>(workload.tokens);
+  if (workload.usual_tokens > 0) fingerprint.usual_tokens = workload.usual_tokens;
   fingerprint.inputs = optional_inputs_of(workload);
   if (!workload.model.config.empty())  // its path says nothing of what it holds
     fingerprint.model.config = models::config_json(models::text_config(workload.model), 0);

@@ -115,6 +115,7 @@ LayerBench::LayerBench(const Workload& workload)
   if (context_.numerics.batch_norm == nn::BatchNormMode::kSync && workload.replicas > 1)
     replicas_ = std::make_unique<OwnShare>();
   context_.replicas = replicas_.get();
+  use_longest(false);
 }
 
 void LayerBench::forget_transformed() {
@@ -126,6 +127,11 @@ LayerBench::Around LayerBench::watched(const Around& around) const {
     around(part, layer, work);
     if (after_) after_(part, layer);
   };
+}
+
+void LayerBench::use_longest(bool longest) {
+  tokens_ = longest || workload_.usual_tokens == 0 ? workload_.tokens : workload_.usual_tokens;
+  inputs_.clear();
 }
 
 void LayerBench::run(std::int64_t samples, bool defers_weights, const Around& around, Backward how) {
@@ -143,13 +149,13 @@ void LayerBench::run_repeatably(std::int64_t samples, const Around& around) {
 }
 
 at::Tensor LayerBench::random(const models::TensorInfo& info, std::int64_t samples) const {
-  const bool is_shorter = workload_.tokens > 0 && !info.sizes.empty();
-  std::vector<std::int64_t> sizes = is_shorter ? std::vector{workload_.tokens} : info.sizes;
+  const bool is_shorter = tokens_ > 0 && !info.sizes.empty();
+  std::vector<std::int64_t> sizes = is_shorter ? std::vector{tokens_} : info.sizes;
   sizes.insert(sizes.begin(), samples);
   const auto device = at::TensorOptions().device(device::torch_device(workload_.device));
   if (info.bound == 0) return at::randn(sizes, device.dtype(workload_.model.dtype));
   const bool are_positions = info.name == "positions" || info.name == "starts" || info.name == "ends";
-  const std::int64_t bound = are_positions && workload_.tokens > 0 ? workload_.tokens : info.bound;
+  const std::int64_t bound = are_positions && tokens_ > 0 ? tokens_ : info.bound;
   return at::randint(info.lowest, bound, sizes, device.dtype(at::kLong));
 }
 

@@ -43,6 +43,8 @@ class LayerBench {
 
   explicit LayerBench(const Workload& workload);
 
+  // Texts have the tokens of a usual batch, or with true those of the longest text.
+  void use_longest(bool longest);
   void watch(std::function<void(Part part, std::size_t layer)> after) { after_ = std::move(after); }
   void run(std::int64_t samples, bool defers_weights, const Around& around, Backward how = Backward::kHeld);
   // Like run(), but `work` can be repeated with the same effect; inputs stay until the part is over.
@@ -68,6 +70,7 @@ class LayerBench {
   void backward_in_graph(nn::Tensors gradients, const Around& around);
 
   const Workload& workload_;
+  std::int64_t tokens_ = 0;
   device::Stream stream_;
   device::StreamGuard guard_;
   models::Model model_;

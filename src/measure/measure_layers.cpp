@@ -204,6 +204,7 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, Laye
   show_passes(bench, progress,
               before + what.sizes.size() * static_cast<std::size_t>(timer->warm_up_passes() + 2 * what.most_rounds));
   const Nanoseconds begin = now_ns();
+  bench.use_longest(true);
   const std::int64_t few = what.limit_s > 0 ? 1 : std::min(what.needed_size, kFewSamples);
   std::vector<MeasuredLayer> measured = describe(bench, workload, few);
   std::vector<std::int64_t> sizes_of_bytes = settle(bench, *timer, workload, few, begin, what);
@@ -213,6 +214,7 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, Laye
     const std::int64_t size = std::min(what.fits_budget ? few : what.needed_size, sizes_of_bytes.back());
     add_bytes(bench, workload, sizes_of_bytes, size, measured);
   }
+  bench.use_longest(false);
   if (what.limit_s > 0) what.budget_s = std::min(what.budget_s, what.limit_s - to_s(now_ns() - begin));
   measure_times(*timer, sizes, what, what.fits_budget ? begin : now_ns());
   for (const std::int64_t size : sizes) {
@@ -249,6 +251,7 @@ std::vector<LayerCost> measure_layer_bytes(const Workload& workload, std::int64_
   std::vector<LayerCost> costs;
   measure_apart(workload, [&] {
     LayerBench bench(workload);
+    bench.use_longest(true);
     ProgressLine progress;
     show_passes(bench, progress, passes_before_times(workload, 1));
     std::vector<MeasuredLayer> measured = describe(bench, workload, micro_batch);

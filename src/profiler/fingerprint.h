@@ -27,7 +27,8 @@ struct Fingerprint {
   std::optional<bool> tf32;             // device.tf32 of a GPU in float32
   std::string optimizer;
   std::string batch_norm;
-  ModelSpec model;                                 // context: tokens of a text
+  ModelSpec model;                                 // context: tokens of the longest text
+  std::optional<std::int64_t> usual_tokens;        // of texts that are padded to the longest of a batch
   std::optional<std::vector<std::string>> inputs;  // of texts beside the tokens, such as mask
   double label_smoothing = 0;
   bool deterministic = false;

@@ -45,6 +45,7 @@ void fields(Io& io, Fingerprint& value) {
         member = own.value_or(of_usual);
       },
       value.model, usual);
+  io.if_there("usual_tokens", value.usual_tokens);
   io.if_there("inputs", value.inputs);
   io("label_smoothing", value.label_smoothing);
   io("deterministic", value.deterministic);

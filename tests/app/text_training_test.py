@@ -5,6 +5,7 @@
 """
 
 import json
+import math
 import pathlib
 import random
 import sys
@@ -237,6 +238,24 @@ class TextTraining(unittest.TestCase):
         for run, found in losses.items():
             for one, other in zip(wanted, found, strict=True):
                 self.assertAlmostEqual(one, other, places=12, msg=run)
+
+    def test_times_are_measured_at_the_width_of_usual_batches(self):
+        rows = [{"text": sentence(self.rng, 2 + i), "label": "xy"[i % 2]} for i in range(ROWS)]
+        self.write_rows("train.jsonl", rows)
+        self.write_rows("test.jsonl", rows)
+        lengths = sorted(len(self.tokenizer.encode(row["text"]).ids) for row in rows)
+        self.save_model(transformers.BertForSequenceClassification,
+                        transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
+        file = self.configuration("bert", {"name": "jsonl", "by_length": True}, "classify")
+        of_batches = {ROWS: lengths[-1:], ROWS // 2: [lengths[-1], lengths[ROWS // 2 - 1]]}
+        for batch, widths in of_batches.items():
+            usual = math.ceil(sum(widths) / len(widths) / 8) * 8
+            for pad, wanted in (("longest", usual), ("max", None)):
+                out = self.folder / "profile.json"
+                cli.must_run("profile", file, "--out", out,
+                             *cli.options(train={"global_batch": batch, "steps": 2}, data={"pad": pad}))
+                found = json.loads(out.read_text())["fingerprint"]
+                self.assertEqual((found["context"], found.get("usual_tokens")), (LENGTH, wanted))
 
     def test_a_checkpoint_is_only_read_with_its_own_config(self):
         self.write_rows("train.jsonl", [{"text": sentence(self.rng, 5), "label": "xy"[i % 2]} for i in range(ROWS)])

@@ -5,6 +5,7 @@
 
 #include "core/rng.h"
 #include "data/loader.h"
+#include "data/sampler.h"
 #include "data/token_dataset.h"
 
 namespace sluice::data {
@@ -270,10 +271,16 @@ TEST_F(TextSets, BatchesOfSimilarLengthsHaveEverySampleOnce) {
   const auto read_epoch = [&](bool groups, std::int64_t first, std::set<std::int64_t>& seen) {
     Loader loader(*set, {.batch_size = 5, .threads = 3, .endless = false, .groups_by_length = groups, .seed = 3},
                   {.batch = first});
-    std::int64_t padding = 0;
+    std::int64_t padding = 0, width = 0, batches = 0;
     while (const auto batch = loader.next()) {
+      width += batch->at("inputs").size(1), ++batches;
       for (const std::int64_t id : numbers(batch->sample_ids)) EXPECT_TRUE(seen.insert(id).second);
       if (batch->fields.contains("mask")) padding += batch->at("mask").eq(0).sum().item<std::int64_t>();
+    }
+    if (first == 0) {
+      const auto order = groups ? length_order(3, 0, set->lengths(), 5) : epoch_order(3, 0, set->size());
+      EXPECT_DOUBLE_EQ(mean_longest(order, set->lengths(), 5),
+                       static_cast<double>(width) / static_cast<double>(batches));
     }
     return padding;
   };

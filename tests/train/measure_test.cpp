@@ -12,12 +12,14 @@
 
 #include "core/error.h"
 #include "measure/fingerprint_of.h"
+#include "measure/layer_bench.h"
 #include "measure/measure_layers.h"
 #include "measure/measure_links.h"
 #include "measure/measure_update.h"
 #include "nn/weight_queue.h"
 #include "pipeline/saved_tensors.h"
 #include "support/files.h"
+#include "task/text_tasks.h"
 #include "train/plan/choose_plan.h"
 #include "train/study/profile.h"
 #include "tune/memory.h"
@@ -301,6 +303,41 @@ TEST(FingerprintOf, NamesTheLengthAndTheInputsOfTexts) {
   const profiler::Fingerprint fingerprint = measure::fingerprint_of(workload, "9.9");
   EXPECT_EQ(fingerprint.model.context, 12);
   EXPECT_EQ(fingerprint.inputs, std::vector<std::string>{"mask"});
+  EXPECT_EQ(fingerprint.usual_tokens, std::nullopt);
+  workload.usual_tokens = 8;
+  EXPECT_EQ(measure::fingerprint_of(workload, "9.9").usual_tokens, 8);
+}
+
+TEST(MeasureTexts, TimesUsualTextsAndCountsTheBytesOfTheLongest) {
+  measure::Workload workload{.model = models::ModelOptions({.name = "llama", .size = "nano"}),
+                             .task = task::make_text_language_model(),
+                             .tokens = 24};
+  const auto tokens_of = [](measure::LayerBench& bench) {
+    std::int64_t tokens = 0;
+    bench.run(2, /*defers_weights=*/false, [&](auto part, std::size_t i, const std::function<void()>& work) {
+      work();
+      if (part == measure::LayerBench::Part::kForward && i == 0) tokens = bench.running(0).outputs.front().size(1);
+    });
+    return tokens;
+  };
+  const measure::LayerMeasurement what{.sizes = {1, 2}, .least_rounds = 1, .most_rounds = 1, .needed_size = 2};
+  const std::vector<MeasuredLayer> longest = measure::measure_layers(workload, what);
+  workload.usual_tokens = 8;
+  measure::LayerBench bench(workload);
+  EXPECT_EQ(tokens_of(bench), 8);
+  bench.use_longest(true);
+  EXPECT_EQ(tokens_of(bench), 24);
+  bench.use_longest(false);
+  EXPECT_EQ(tokens_of(bench), 8);
+  const std::vector<MeasuredLayer> usual = measure::measure_layers(workload, what);
+  const std::vector<LayerCost> bytes = measure::measure_layer_bytes(workload, 2);
+  for (std::size_t i = 0; i < usual.size(); ++i) {
+    for (const LayerCost& cost : {usual[i].cost, bytes[i]}) {
+      EXPECT_EQ(cost.output_bytes, longest[i].cost.output_bytes) << usual[i].name;
+      EXPECT_EQ(cost.saved_bytes, longest[i].cost.saved_bytes) << usual[i].name;
+      EXPECT_EQ(cost.working, longest[i].cost.working) << usual[i].name;
+    }
+  }
 }
 
 TEST(FingerprintOf, NamesThePrecisionInWhichLayersCompute) {

@@ -317,6 +317,7 @@ measure::Workload workload_of(const Setup& setup) {
   return {.model = setup.model,
           .task = setup.task,
           .tokens = is_text ? setup.train_set->info().context : 0,
+          .usual_tokens = is_text ? usual_tokens(setup) : 0,
           .optional_inputs = std::move(fields),
           .layers = setup.layers,
           .device = setup.devices.front(),

@@ -110,6 +110,9 @@ void settle_worker(config::Config& config);
 [[nodiscard]] int configured_chunks(const Setup& setup);
 
 [[nodiscard]] measure::Workload workload_of(const Setup& setup);
+// Tokens of this process's part of a batch of texts on average, a multiple of 8; 0 if all batches are padded to
+// data.max_length.
+[[nodiscard]] std::int64_t usual_tokens(const Setup& setup);
 
 [[nodiscard]] int count_replicas(const Setup& setup);
 
