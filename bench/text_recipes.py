@@ -51,6 +51,8 @@ def options():
     parser.add_argument("--json", type=pathlib.Path, metavar="OUT", help="file to write, with all runs and the summary")
     parser.set_defaults(weight_decay=0.01, clip_norm=1.0)
     asked = parser.parse_args()
+    if asked.task == "wordnet" and asked.stride is not None:
+        parser.error("--stride is for squad: wordnet cuts no texts into windows")
     for name, value in (RECIPES[asked.task] | (QUICK if asked.quick else {})).items():
         if getattr(asked, name) is None:
             setattr(asked, name, value)
