@@ -150,6 +150,19 @@ class TextTraining(unittest.TestCase):
         for score in ("exact_match", "f1", "span", "loss"):
             self.assertAlmostEqual(event[score], said[score], places=9, msg=score)
 
+    def test_questions_held_out_are_scored_in_their_own_contexts(self):
+        root = questions(self.rng, 4)
+        root["data"][0]["paragraphs"] = [{"context": one["context"], "qas": [one["qas"][0] | {"id": f"{number}-{copy}"}]}
+                                         for number, one in enumerate(root["data"][0]["paragraphs"]) for copy in range(8)]
+        (self.folder / "train.json").write_text(json.dumps(root), encoding="utf-8")
+        self.save_model(transformers.BertForQuestionAnswering,
+                        transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
+        file = self.configuration("bert", {"name": "squad", "stride": 4, "validation": 0.25}, "qa",
+                                  train={"lr": 5e-3, "steps": 100}, model={"dropout": 0.0})
+        cli.must_run("train", file, "--run-dir", self.folder / "part")
+        end = cli.events(self.folder / "part", "eval")[-1]
+        self.assertEqual((end["samples"], end["exact_match"], end["f1"]), (2 * 8, 100, 100), "copies of questions that it has learned")
+
     def test_a_language_model_follows_a_loop_on_replicas(self):
         self.write_rows("train.jsonl", [{"text": sentence(self.rng, self.rng.randrange(3, 20))} for _ in range(ROWS)])
         self.write_rows("test.jsonl", [{"text": sentence(self.rng, 9)}])
@@ -171,7 +184,9 @@ class TextTraining(unittest.TestCase):
                         transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, num_labels=2, **SIZES))
         file = self.configuration("bert", {"name": "jsonl"}, "tokens", train={"lr": 1e-2})
         end = self.train(file, "words")
-        self.assertEqual(json.loads((end / "config.json").read_text())["id2label"], {"0": "B-ANIMAL", "1": "O"})
+        saved = json.loads((end / "config.json").read_text())
+        self.assertEqual(saved["id2label"], {"0": "B-ANIMAL", "1": "O"})
+        self.assertEqual(saved["label2id"], {"B-ANIMAL": 0, "O": 1})
         last = cli.events(self.folder / "words", "eval")[-1]
         self.assertEqual((last["f1"], last["top1"]), (100, 100))
 
