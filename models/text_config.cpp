@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string_view>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
@@ -307,6 +309,8 @@ TextConfig parse_text_config(const json& fields, const std::string& source) {
 }
 
 TextConfigPtr read_text_config(const std::string& path) {
+  if (std::error_code ignored; std::filesystem::is_directory(path, ignored))
+    throw ConfigError("model.config = \"", path, "\" is a folder; name the config.json in it");
   std::ifstream file(path, std::ios::binary);
   if (!file) throw ConfigError("cannot read model.config = \"", path, "\"; give the config.json of a model");
   const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -48,7 +48,7 @@ def sections_of(lines):
         indent = len(line) - len(line.lstrip())
         if re.fullmatch(r" {0,2}\S+( \S+)*:", line):
             entries = sections.setdefault(line.strip()[:-1], [])
-        elif not line.strip() or entries is None or line.lstrip().startswith("["):
+        elif not line.strip() or entries is None or (indent < column and line.lstrip().startswith("[")):
             continue
         elif indent >= column:
             entries[-1][1] = f"{entries[-1][1]} {line.strip()}".strip()

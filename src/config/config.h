@@ -87,6 +87,7 @@ struct DataConfig {
   std::string pad = "longest";
   bool by_length = false;
   std::string pack = "off";
+  std::string documents = "file";
   double mask_share = 0.15;
 
   bool operator==(const DataConfig&) const = default;

@@ -46,6 +46,8 @@ Keys keys_of_tokens() {
        "Several documents of a language model in one sample. documents: attention stays within a document. joined: it "
        "crosses documents. off: samples are cut from the running text without regard to documents",
        kSource},
+      {"data.documents", text_data<&C::documents>(), words({"file", "line", "blank"}), "",
+       "What a document of the data set text is, for data.pack: a file, a line, or what blank lines separate", kSource},
       {"data.mask_share", text_data<&C::mask_share>(), fraction(), "share",
        "Share of the tokens that a masked language model predicts; 80 % of them are masked, 10 % replaced, 10 % kept",
        kAdvanced},

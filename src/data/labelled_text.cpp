@@ -177,6 +177,11 @@ class LabelledText final : public Dataset {
     const auto unknown = std::ranges::find_if_not(
         names, [&](const std::string& name) { return std::ranges::find(of_model, name) != of_model.end(); });
     if (unknown == names.end()) return of_model;
+    if (options_.must_know_labels) {
+      throw DataError("data set ", info_.name, ": label \"", printable(*unknown),
+                      "\" is not one of the model's: ", join(of_model, ", "), did_you_mean(*unknown, of_model),
+                      "; correct the label, or evaluate with the labels that the model was trained with");
+    }
     if (info_.split == Split::kTrain) {
       log_warning("label ", printable(*unknown), " of the data is not in id2label of model.config (", of_model.front(),
                   ", ...), so classes are numbered by the data; to use a trained head, rename the labels as there");
@@ -246,6 +251,7 @@ class LabelledText final : public Dataset {
 
   [[nodiscard]] std::int64_t class_of(const Table& table, const Table::Row& row, const std::string& label,
                                       ClassNumbers& numbers) const {
+    if (label.empty()) table.reject(row, "has an empty label; fill it in or remove the row");
     const std::int64_t number = numbers.of(label);
     if (info_.split == Split::kTest && number >= std::ssize(info_.class_names)) reject_class(table, row, label);
     return number;
@@ -255,8 +261,10 @@ class LabelledText final : public Dataset {
     std::vector<std::string> names = info_.class_names;
     const std::string hint = did_you_mean(label, names);
     if (names.size() > kMostNamed) names.resize(kMostNamed), names.emplace_back("...");
-    table.reject(row, concat("has the label \"", label, "\", which the training split lacks (it has ",
-                             join(names, ", "), ")", hint, "; correct the label"));
+    const bool is_decimal = label.find('.') != std::string::npos && parse_number<double>(label);
+    table.reject(
+        row, concat("has the label \"", label, "\", which the training split lacks (it has ", join(names, ", "), ")",
+                    hint, "; correct the label", is_decimal ? ", or set model.classes = 1 to predict numbers" : ""));
   }
 
   const std::shared_ptr<const text::Tokenizer> tokenizer_;

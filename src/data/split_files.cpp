@@ -17,6 +17,7 @@ std::filesystem::path split_file(const std::filesystem::path& folder, Split spli
   for (const std::string& name : names) {
     if (is_there(folder / name)) return folder / name;
   }
+  if (!is_there(folder)) throw DataError(folder.string(), " does not exist; correct data.path");
   throw DataError(folder.string(), ": has no file of the ", name_of(split), " split; put one there as ",
                   join(names, " or "), ", or correct data.path");
 }

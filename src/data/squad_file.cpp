@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <unordered_set>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -68,6 +69,7 @@ class Parser {
   void add(const Json& json) {
     Question question{.id = text(json, "id", "a question"), .context = file_.contexts.size() - 1};
     const std::string owner = concat("question \"", question.id, "\"");
+    if (!ids_.insert(question.id).second) fail(owner, " occurs twice; give each question an id of its own");
     question.text = text(json, "question", owner);
     const auto impossible = json.find("is_impossible");
     const bool has_none = impossible != json.end() && impossible->is_boolean() && impossible->get<bool>();
@@ -116,6 +118,7 @@ class Parser {
 
   const std::string& name_;
   SquadFile file_;
+  std::unordered_set<std::string> ids_;
   std::vector<std::size_t> characters_;  // byte at which each character of the last context begins, and its end
 };
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "text/document_text.h"
+
 namespace sluice::data {
 
 enum class Packing {
@@ -26,7 +28,9 @@ struct TextOptions {
   std::string text = "text", text2, label = "label";  // columns of jsonl and csv; empty text2: one text
   LabelKind label_kind = LabelKind::kClass;           // kNone: the texts themselves are to be learnt
   std::vector<std::string> class_names = {};          // of a model, in order; used if they hold all labels of the texts
-  bool each_line_is_document = false;                 // text; false: the file is one document
+  // Evaluations: a label that class_names lacks is an error, because the head has learned these classes.
+  bool must_know_labels = false;
+  text::DocumentRule documents = text::DocumentRule::kFile;  // of text
   // Around each document; without them it ends with the tokenizer's end-of-text token, if there is one.
   bool adds_special_tokens = false;
   std::int64_t vocabulary = 0;  // tokens: ids are below; 0: as the tokenizer or the files say

@@ -1,6 +1,7 @@
 #include "data/token_source.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "core/check.h"
@@ -155,13 +156,24 @@ class Encoder {
 
 }  // namespace
 
-OpenedTokens open_token_files(const std::vector<std::filesystem::path>& files, std::int64_t vocabulary) {
+OpenedTokens open_token_files(const std::vector<std::filesystem::path>& files, std::int64_t vocabulary,
+                              const std::filesystem::path& beside) {
+  constexpr std::uint64_t kQuicklyRead = std::uint64_t{256} << 20;  // bytes
   check(!files.empty(), "at least one token file");
   std::vector<text::TokenFile> opened;
   std::int64_t known = 0;
+  std::filesystem::path first = beside;
+  std::string tokenizer = beside.empty() ? std::string() : std::string(text::TokenFile(beside).layout().tokenizer);
   for (const std::filesystem::path& file : files) {
-    opened.emplace_back(file, static_cast<std::uint64_t>(vocabulary));
-    known = std::max(known, static_cast<std::int64_t>(opened.back().layout().vocabulary));
+    const text::TokenFile& one = opened.emplace_back(file, static_cast<std::uint64_t>(vocabulary));
+    if (std::error_code ignored; std::filesystem::file_size(file, ignored) <= kQuicklyRead) one.verify();
+    known = std::max(known, static_cast<std::int64_t>(one.layout().vocabulary));
+    const std::string_view own = one.layout().tokenizer;
+    if (tokenizer.empty()) tokenizer = own, first = file;
+    if (!own.empty() && own != tokenizer) {
+      throw DataError(file.string(), " was written with another tokenizer than ", first.string(),
+                      "; write both with the same");
+    }
   }
   return {std::make_unique<TokenFiles>(std::move(opened)), vocabulary > 0 ? vocabulary : known};
 }
@@ -169,8 +181,7 @@ OpenedTokens open_token_files(const std::vector<std::filesystem::path>& files, s
 std::unique_ptr<TokenSource> tokenize_documents(const std::filesystem::path& file, const text::Tokenizer& tokenizer,
                                                 const TextOptions& options, TextPart part) {
   auto tokens = std::make_unique<TokenizedText>(tokenizer.end_id());
-  const auto rule_of_text = options.each_line_is_document ? text::DocumentRule::kLine : text::DocumentRule::kFile;
-  text::DocumentText rule(file, rule_of_text, options.text, "data.text_column");
+  text::DocumentText rule(file, options.documents, options.text, "data.text_column");
   PartReader part_reader(file, rule, part);
   text::RecordReader& reader = part_reader.reader();
   if (std::string head; rule.has_head() && reader.next(head)) rule.read_head(head);

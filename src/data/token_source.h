@@ -21,12 +21,15 @@ class TokenSource {
   virtual void copy(std::int64_t begin, std::int64_t count, std::int64_t* out) const = 0;
 };
 
-// One after the other, memory-mapped (text/token_file.h). vocabulary: ids are below; 0: as the files say.
 struct OpenedTokens {
   std::unique_ptr<TokenSource> source;
   std::int64_t vocabulary = 0;  // 0: unknown
 };
-[[nodiscard]] OpenedTokens open_token_files(const std::vector<std::filesystem::path>& files, std::int64_t vocabulary);
+// One after the other, memory-mapped (text/token_file.h). vocabulary: ids are below; 0: as the files say. beside: a
+// file of the other split, or empty. DataError if the files were not all written with one tokenizer, as far as they
+// say, or if a file that is quickly read does not have its checksum.
+[[nodiscard]] OpenedTokens open_token_files(const std::vector<std::filesystem::path>& files, std::int64_t vocabulary,
+                                            const std::filesystem::path& beside = {});
 
 enum class TextPart { kAll, kFirstNineTenths, kLastTenth };  // by bytes, cut before a character or line
 

@@ -258,6 +258,10 @@ void TokenFile::copy(std::uint64_t begin, std::uint64_t count, std::int64_t* out
                   " ids; take the tokenizer that the file was made with");
 }
 
+bool TokenFile::may_be_of(const std::filesystem::path& tokenizer) const {
+  return layout_.tokenizer.empty() || layout_.tokenizer == storage::digest_file(tokenizer).xxh3_128;
+}
+
 void TokenFile::verify() const {
   if (layout_.source.empty()) return;
   const Bytes file = file_.bytes();

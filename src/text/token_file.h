@@ -52,6 +52,8 @@ class TokenFile {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] const TokenLayout& layout() const { return layout_; }
 
+  // False if the file says that another tokenizer file wrote it.
+  [[nodiscard]] bool may_be_of(const std::filesystem::path& tokenizer) const;
   // Reads the whole file and compares it with its checksum, if it has one.
   void verify() const;
 

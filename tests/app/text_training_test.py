@@ -272,7 +272,7 @@ class TextTraining(unittest.TestCase):
                 found = json.loads(out.read_text())["fingerprint"]
                 self.assertEqual((found["context"], found.get("usual_tokens")), (LENGTH, wanted))
 
-    def test_a_checkpoint_is_only_read_with_its_own_config(self):
+    def test_a_checkpoint_goes_on_only_with_its_own_config(self):
         self.write_rows("train.jsonl", [{"text": sentence(self.rng, 5), "label": "xy"[i % 2]} for i in range(ROWS)])
         self.write_rows("test.jsonl", [{"text": "a river", "label": "x"}])
         model = self.save_model(transformers.BertForSequenceClassification,
@@ -282,10 +282,36 @@ class TextTraining(unittest.TestCase):
         model.config.update({"layer_norm_eps": 1e-3})
         model.config.save_pretrained(self.folder / "start")
         longer = cli.options(train={"steps": STEPS + 1})
-        for words in (("train", file, "--resume", end, *longer), ("eval", "--checkpoint", end),
-                      ("eval", file, "--weights", end)):
-            self.assertIn("config.json has epsilon of norms = 1e-12, but the model has 0.001",
-                          cli.error_of(cli.run(*words)), words[0])
+        self.assertIn("config.json has epsilon of norms = 1e-12, but the model has 0.001",
+                      cli.error_of(cli.run("train", file, "--resume", end, *longer)))
+        loss = cli.events(self.folder / "run", "eval")[-1]["loss"]
+        for source in (("--checkpoint", end), (file, "--weights", end)):
+            self.assertAlmostEqual(json.loads(cli.must_run("eval", *source, "--json").stdout)["loss"], loss, places=12)
+
+    def test_evaluations_number_classes_as_the_checkpoint_does(self):
+        labels = ("bad", "fair", "good")
+        rows = [{"text": sentence(self.rng, 4), "label": label} for label in labels * 8]
+        self.write_rows("train.jsonl", rows)
+        self.write_rows("test.jsonl", rows)
+        self.save_model(transformers.BertForSequenceClassification,
+                        transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, num_labels=3, **SIZES))
+        file = self.configuration("bert", {"name": "jsonl"}, "classify")
+        end = self.train(file, "run")
+        cli.must_run("eval", "--checkpoint", end, "--logits", self.folder / "logits.safetensors")
+        whole = load_file(self.folder / "logits.safetensors")
+        losses = torch.nn.functional.cross_entropy(whole["logits"], whole["labels"], reduction="none")
+        self.assertEqual(whole["labels"].tolist(), [0, 1, 2] * 8)
+        (self.folder / "some").mkdir()
+        some = cli.options(data={"path": str(self.folder / "some")}, train={"steps": 0, "epochs": 1, "warmup_steps": 5})
+        for wanted in (labels[1:], labels[:2], labels[::2]):
+            for name in ("train", "test"):
+                self.write_rows(f"some/{name}.jsonl", [row for row in rows if row["label"] in wanted])
+            expected = losses[[row["label"] in wanted for row in rows]].mean().item()
+            for source in (("--checkpoint", end), (file, "--weights", end)):
+                found = json.loads(cli.must_run("eval", *source, *some, "--json").stdout)
+                self.assertAlmostEqual(found["loss"], expected, places=9, msg=(wanted, source))
+        self.write_rows("some/test.jsonl", [row | {"label": "worse"} for row in rows])
+        self.assertIn("(it has bad, fair, good)", cli.error_of(cli.run("eval", "--checkpoint", end, *some)))
 
     def refused(self, config, *sets):
         done = cli.run("train", config, "--run-dir", self.folder / "refused", *sets)
@@ -299,6 +325,10 @@ class TextTraining(unittest.TestCase):
         self.save_model(transformers.BertForSequenceClassification, config)
         file = self.configuration("bert", {"name": "jsonl"}, "classify")
         self.assertIn("take the tokenizer that belongs to the model", self.refused(file))
+        self.save_model(transformers.BertForSequenceClassification, transformers.BertConfig(
+            vocab_size=2 * self.vocabulary, num_attention_heads=2, **SIZES))
+        done = cli.must_run("train", file, "--run-dir", self.folder / "small", *cli.options(train={"steps": 1}))
+        self.assertIn("its weights are of use only with its own tokenizer", done.stderr)
         self.save_model(transformers.BertForSequenceClassification, transformers.BertConfig(
             vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
         tokens = cli.options(data={"name": "toy", "tokenizer": ""}, model={"classes": 2})

@@ -7,6 +7,8 @@
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "data/token_dataset.h"
+#include "text/token_file.h"
+#include "text/tokenize_files.h"
 
 namespace sluice::data {
 namespace {
@@ -64,6 +66,19 @@ TEST_F(TextSets, ClassesHaveTheOrderOfAModelThatKnowsThem) {
   EXPECT_THAT(open("csv", wanted)->info().class_names, ElementsAre("ape", "zoo"));
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("label ape of the data is not in id2label of model.config (zoo, ...)"));
+  wanted.must_know_labels = true;
+  for (const Split split : {Split::kTrain, Split::kTest})
+    EXPECT_THAT(opening("csv", wanted, split), says("label \"ape\" is not one of the model's: zoo, cow"));
+  wanted.class_names = {"zoo", "cow", "ape"};
+  EXPECT_THAT(numbers(open("csv", wanted)->read_fields(Numbers{0, 1}).at("targets")), ElementsAre(0, 2));
+}
+
+TEST_F(TextSets, RefuseLabelsThatAreNone) {
+  write("train.csv", "text,label\na,x\nb,\n");
+  EXPECT_THAT(opening("csv", options(8)), says("train.csv: row 3 has an empty label; fill it in"));
+  write("train.csv", "text,label\na,1.5\nb,2.5\n");
+  write("test.csv", "text,label\na,3.25\n");
+  EXPECT_THAT(opening("csv", options(8), Split::kTest), says("or set model.classes = 1 to predict numbers"));
 }
 
 TEST_F(TextSets, LabelsMayBeNumbers) {
@@ -149,6 +164,33 @@ TEST_F(TextSets, TokenFilesAreOfTheSplitThatTheirNamesHaveAsAWord) {
   EXPECT_EQ(open("tokens", wanted, Split::kTest)->size(), 7);
   write("test.bin", uint16_tokens(10));
   EXPECT_EQ(open("tokens", wanted, Split::kTest)->size(), 2) << "and not of my-val.bin, too";
+}
+
+TEST_F(TextSets, TokenFilesAreWrittenWithOneTokenizerAndWhole) {
+  const auto tokenize = [&](const std::string& name, const std::string& tokenizer) {
+    write(name + ".txt", "a b hello a b");
+    std::filesystem::remove(folder_ / (name + ".tokens"));
+    static_cast<void>(text::tokenize_files(
+        {folder_ / (name + ".txt")}, {.tokenizer = folder_ / tokenizer, .folder = folder_.path()}, [](const auto&) {}));
+  };
+  write("other.json", text::bert_json() + "\n");
+  tokenize("train", "tokenizer.json");
+  tokenize("test", "tokenizer.json");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open("tokens", options(4))->size(), 1);
+  EXPECT_EQ(open("tokens", options(4), Split::kTest)->size(), 1);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  TextOptions other = options(4);
+  other.tokenizer = folder_ / "other.json";
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open("tokens", other)->size(), 1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("was written with another file than data.tokenizer"));
+  tokenize("test", "other.json");
+  EXPECT_THAT(opening("tokens", options(4), Split::kTest), says("train.tokens; write both with the same"));
+  std::string damaged = test::slurp(folder_ / "train.tokens");
+  damaged[sizeof(text::TokenFileHeader)] ^= 1;
+  write("train.tokens", damaged);
+  EXPECT_THAT(opening("tokens", options(4)), says("is damaged: its checksum differs"));
 }
 
 TEST_F(TextSets, OneTokenFileHasItsLastTenthForTesting) {
@@ -242,7 +284,7 @@ TEST_F(TextSets, TextIsTokenizedAndItsLastTenthIsForTesting) {
               ElementsAre(kB, kA, kB, kA, kB, kA, kB, kA));
   write("all.txt", "a\nb\n\nhello\na\n" + std::string(40, '\n') + "hello\nhello\n");
   TextOptions lines = options(4);
-  lines.each_line_is_document = true, lines.pack = Packing::kApart, lines.adds_special_tokens = true;
+  lines.documents = text::DocumentRule::kLine, lines.pack = Packing::kApart, lines.adds_special_tokens = true;
   EXPECT_THAT(numbers(of(Split::kTrain, lines)->read_fields(Numbers{2}).at("inputs")), ElementsAre(kCls, kHello, kSep));
   const auto test = of(Split::kTest, lines);
   EXPECT_EQ(test->size(), 1);

@@ -107,6 +107,9 @@ TEST(SquadFile, SaysWhatIsWrong) {
   for (const int start : {-1, 99}) EXPECT_THAT(parsing(squad_json("kleine", start)), says("is not in its context"));
   EXPECT_THAT(parsing(squad_json("kleine Bärem", 6)), says("is not in its context at character 6"));
   EXPECT_THAT(parsing(squad_json("Bären und mehr", 14)), says("is not in its context"));
+  EXPECT_THAT(parsing(R"({"data": [{"paragraphs": [{"context": "a", "qas": [
+                  {"id": "q", "question": "?", "answers": []}, {"id": "q", "question": "!", "answers": []}]}]}]})"),
+              says("question \"q\" occurs twice; give each question an id of its own"));
   EXPECT_THAT(parsing("{"), says("f.json: is not JSON in UTF-8: "));
   EXPECT_THAT(parsing("{\"data\": [{\"paragraphs\": [{\"context\": \"\xff\"}]}]}"), says("is not JSON in UTF-8"));
   EXPECT_THAT(parsing("[]"), says("the file has no \"data\"; SQuAD's format needs it"));

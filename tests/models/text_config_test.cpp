@@ -77,6 +77,8 @@ TEST(TextConfig, AFileIsKeptByteForByte) {
   std::filesystem::remove(path);
   EXPECT_THAT([&] { static_cast<void>(read_text_config(path.string())); },
               ThrowsMessage<ConfigError>(HasSubstr("cannot read model.config")));
+  EXPECT_THAT([&] { static_cast<void>(read_text_config(path.parent_path().string())); },
+              ThrowsMessage<ConfigError>(HasSubstr("is a folder; name the config.json in it")));
 }
 
 // What is written for a size of our own says the same when it is read.

@@ -4,6 +4,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "train/setup/task_options.h"
 
 namespace sluice::train {
@@ -83,6 +84,11 @@ models::ModelOptions token_model(const config::Config& config, const data::Datas
     }
     throw ConfigError("model.vocabulary = ", sizes.vocabulary, ", but data set ", info.name, " has ", info.classes,
                       " different tokens; set it to ", info.classes, " or more");
+  }
+  constexpr double kUsualPart = 0.9;  // models may have a few rows more than tokens, but not many
+  if (!config.model.config.empty() && static_cast<double>(info.classes) < kUsualPart * sizes.vocabulary) {
+    log_warning("data set ", info.name, " has ", info.classes, " different tokens, but the model of ",
+                config.model.config, " has ", sizes.vocabulary, "; its weights are of use only with its own tokenizer");
   }
   options.vocabulary = sizes.vocabulary;
   options.context = sizes.context;

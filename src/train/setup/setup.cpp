@@ -101,10 +101,11 @@ void check_order_of_samples(const config::Config& config, const data::Dataset& t
                     " is not in tar files, or data.limit or data.validation takes a part of it; use \"shuffled\"");
 }
 
-void open_data(Setup& setup, bool of_own_batch) {
+void open_data(Setup& setup, SetupFor what) {
   const config::Config& config = setup.config;
+  const bool of_own_batch = what == SetupFor::kOwnBatch;
   if (!of_own_batch || !model_sizes_are_given(config.model))
-    std::tie(setup.train_set, setup.test_set) = open_sets(config);
+    std::tie(setup.train_set, setup.test_set) = open_sets(config, what == SetupFor::kEvaluation);
   if (setup.train_set != nullptr) check_order_of_samples(config, *setup.train_set);
   setup.global_batch = config::step_batch(config);
   if (!of_own_batch)
@@ -232,7 +233,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   check_processes(setup);
   apply_libtorch_settings(config);
   const bool of_own_batch = what == SetupFor::kOwnBatch;
-  open_data(setup, of_own_batch);
+  open_data(setup, what);
   setup.model =
       model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
   const data::DatasetInfo* const info = setup.train_set == nullptr ? nullptr : &setup.train_set->info();
@@ -294,8 +295,10 @@ Setup with_settings(const Setup& setup, const config::Config& config) {
   return changed;
 }
 
-std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_sets(const config::Config& config) {
+std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_sets(const config::Config& config,
+                                                                                    bool must_know_labels) {
   data::DatasetOptions options = dataset_options(config);
+  options.text.must_know_labels = must_know_labels;
   std::shared_ptr<data::Dataset> train = data::open_dataset(options, data::Split::kTrain);
   if (config.data.validation > 0) return cut_in_two(train, config);
   const std::int64_t most = config.train.eval_limit;

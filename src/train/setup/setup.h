@@ -67,6 +67,7 @@ enum class SetupFor {
   // One step on a batch of the user. Configured model sizes override the data set's; if all are configured, both sets
   // are null.
   kOwnBatch,
+  kEvaluation,  // the labels of texts must be those of model.config, if it has any
 };
 // kept_schedule: the text of pipeline.order, if known (schedule_file.h). Without it rank 0 reads the file, and the
 // other ranks must call settle_schedule().
@@ -76,7 +77,7 @@ void settle_schedule(Setup& setup, const std::string& schedule_text);
 // Sets batches_per_epoch and steps_per_epoch for a training split of so many samples.
 void count_epoch(Setup& setup, std::int64_t samples);
 [[nodiscard]] std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_sets(
-    const config::Config& config);
+    const config::Config& config, bool must_know_labels = false);
 void identify_data(Setup& setup);
 
 // The first `slots` devices of device.list, and the threads of each CPU device. ConfigError if there are fewer.

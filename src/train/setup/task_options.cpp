@@ -35,6 +35,13 @@ std::vector<std::string> names_of_labels(const models::ModelOptions& model, cons
   return names;
 }
 
+void set_documents(const config::DataConfig& data, data::TextOptions& options) {
+  if (data.pack == "documents") options.pack = data::Packing::kApart;
+  if (data.pack == "joined") options.pack = data::Packing::kTogether;
+  if (data.documents == "line") options.documents = text::DocumentRule::kLine;
+  if (data.documents == "blank") options.documents = text::DocumentRule::kBlank;
+}
+
 std::vector<std::string> numbers_as_names(std::int64_t count) {
   std::vector<std::string> names;
   for (std::int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
@@ -90,8 +97,7 @@ data::TextOptions text_options(const config::Config& config, const models::Model
                             .adds_special_tokens = head == TextHead::kMlm,
                             .threads = device::available_cores()};
   if (model.text) options.class_names = model.text->label_names;
-  if (data.pack == "documents") options.pack = data::Packing::kApart;
-  if (data.pack == "joined") options.pack = data::Packing::kTogether;
+  set_documents(data, options);
   if (!data.pair_column.empty() && head != TextHead::kClassify) {
     throw ConfigError("data.pair_column = \"", data.pair_column,
                       "\" applies only to model.task = \"classify\"; remove it");
@@ -157,7 +163,8 @@ std::map<std::string, std::string> files_beside_weights(const config::Config& co
     if (std::error_code ignored; std::filesystem::is_regular_file(file, ignored))
       files[name] = storage::read_text(file);
   }
-  files[tokenizer.filename().string()] = storage::read_text(tokenizer);
+  const bool is_json = tokenizer.extension() == ".json";
+  files[is_json ? "tokenizer.json" : tokenizer.filename().string()] = storage::read_text(tokenizer);
   return files;
 }
 

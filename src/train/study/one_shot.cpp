@@ -255,6 +255,17 @@ void settle_for_evaluation(config::Config& config, const EvaluationOptions& opti
         "set");
   }
   if (!options.of_validation) config.data.validation = 0;
+  config.train.warmup_steps = 0;  // of training; the evaluated data may be smaller
+  config.train.warmup_epochs = 0;
+}
+
+// A text model's own config.json has the order of its classes.
+void take_own_config(EvaluatedModel& evaluated) {
+  if (models::kind_of(evaluated.config.model.name) != SampleKind::kTokens) return;
+  std::error_code ignored;
+  const fs::path folder = fs::is_directory(evaluated.file, ignored) ? evaluated.file : evaluated.file.parent_path();
+  if (const fs::path own = folder / "config.json"; fs::is_regular_file(own, ignored))
+    evaluated.config.model.config = own.string();
 }
 
 // What an evaluation takes from the outputs of the model beside the scores.
@@ -304,7 +315,8 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
     storage::check_output("--predictions", options.predictions, {options.config_file, options.weights});
   EvaluatedModel evaluated = evaluated_model(options);
   settle_for_evaluation(evaluated.config, options);
-  Setup setup = make_setup(evaluated.config, {}, SetupFor::kRun, evaluated.schedule_text);
+  take_own_config(evaluated);
+  Setup setup = make_setup(evaluated.config, {}, SetupFor::kEvaluation, evaluated.schedule_text);
   setup.take(constants_of(evaluated, setup));
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();
