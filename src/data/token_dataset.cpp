@@ -9,13 +9,11 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
-#include "core/log.h"
 #include "core/text.h"
 #include "data/encoded_rows.h"
 #include "data/file.h"
 #include "data/packing.h"
 #include "data/split_files.h"
-#include "text/token_file.h"
 
 namespace sluice::data {
 namespace {
@@ -205,14 +203,6 @@ std::vector<fs::path> files_of_split(const fs::path& folder, Split split) {
   return files;
 }
 
-// A tokenizer saved again may have other bytes, so this is no error.
-void warn_of_other_tokenizer(const fs::path& file, const fs::path& tokenizer) {
-  if (!tokenizer.empty() && !text::TokenFile(file).may_be_of(tokenizer)) {
-    log_warning(file.string(), " was written with another file than data.tokenizer = ", tokenizer.string(),
-                "; if this is another tokenizer, its tokens mean something else");
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<Dataset> make_token_dataset(const std::string& name, std::unique_ptr<TokenSource> source,
@@ -236,8 +226,8 @@ std::unique_ptr<Dataset> open_tokens(const fs::path& path, const TextOptions& op
   const std::vector<fs::path> files = is_folder ? files_of_split(path, split) : std::vector{path};
   const std::vector<fs::path> others =
       is_folder && split == Split::kTest ? files_named(path, {"train"}) : std::vector<fs::path>();
-  OpenedTokens opened = open_token_files(files, vocabulary, others.empty() ? fs::path() : others.front());
-  if (split == Split::kTrain) warn_of_other_tokenizer(files.front(), options.tokenizer);
+  OpenedTokens opened = open_token_files(files, vocabulary, others.empty() ? fs::path() : others.front(),
+                                         split == Split::kTrain ? options.tokenizer : fs::path());
   if (opened.vocabulary == 0) {
     throw ConfigError(path.string(), " does not say how many tokens its vocabulary has; set data.tokenizer to the ",
                       "tokenizer that wrote it");

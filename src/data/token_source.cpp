@@ -157,23 +157,28 @@ class Encoder {
 }  // namespace
 
 OpenedTokens open_token_files(const std::vector<std::filesystem::path>& files, std::int64_t vocabulary,
-                              const std::filesystem::path& beside) {
+                              const std::filesystem::path& beside, const std::filesystem::path& tokenizer) {
   constexpr std::uint64_t kQuicklyRead = std::uint64_t{256} << 20;  // bytes
   check(!files.empty(), "at least one token file");
   std::vector<text::TokenFile> opened;
   std::int64_t known = 0;
   std::filesystem::path first = beside;
-  std::string tokenizer = beside.empty() ? std::string() : std::string(text::TokenFile(beside).layout().tokenizer);
+  std::string digest = beside.empty() ? std::string() : std::string(text::TokenFile(beside).layout().tokenizer);
   for (const std::filesystem::path& file : files) {
     const text::TokenFile& one = opened.emplace_back(file, static_cast<std::uint64_t>(vocabulary));
     if (std::error_code ignored; std::filesystem::file_size(file, ignored) <= kQuicklyRead) one.verify();
     known = std::max(known, static_cast<std::int64_t>(one.layout().vocabulary));
     const std::string_view own = one.layout().tokenizer;
-    if (tokenizer.empty()) tokenizer = own, first = file;
-    if (!own.empty() && own != tokenizer) {
+    if (digest.empty()) digest = own, first = file;
+    if (!own.empty() && own != digest) {
       throw DataError(file.string(), " was written with another tokenizer than ", first.string(),
                       "; write both with the same");
     }
+  }
+  // A tokenizer saved again may have other bytes, so this is no error.
+  if (!tokenizer.empty() && !opened.front().may_be_of(tokenizer)) {
+    log_warning(files.front().string(), " was written with another file than data.tokenizer = ", tokenizer.string(),
+                "; if this is another tokenizer, its tokens mean something else");
   }
   return {std::make_unique<TokenFiles>(std::move(opened)), vocabulary > 0 ? vocabulary : known};
 }

@@ -26,10 +26,12 @@ struct OpenedTokens {
   std::int64_t vocabulary = 0;  // 0: unknown
 };
 // One after the other, memory-mapped (text/token_file.h). vocabulary: ids are below; 0: as the files say. beside: a
-// file of the other split, or empty. DataError if the files were not all written with one tokenizer, as far as they
-// say, or if a file that is quickly read does not have its checksum.
+// file of the other split, or empty. tokenizer: warns if the first file was written with other bytes; may be empty.
+// DataError if the files were not all written with one tokenizer, as far as they say, or if a file that is quickly read
+// does not have its checksum.
 [[nodiscard]] OpenedTokens open_token_files(const std::vector<std::filesystem::path>& files, std::int64_t vocabulary,
-                                            const std::filesystem::path& beside = {});
+                                            const std::filesystem::path& beside = {},
+                                            const std::filesystem::path& tokenizer = {});
 
 enum class TextPart { kAll, kFirstNineTenths, kLastTenth };  // by bytes, cut before a character or line
 

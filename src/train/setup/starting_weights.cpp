@@ -204,16 +204,20 @@ storage::TensorMap read_adapters(const models::ModelOptions& model, const std::f
   return tensors;
 }
 
+// The adapters and the head of the folder, and the rest of `weights`.
+storage::TensorMap with_adapters_of(const std::filesystem::path& folder, const models::ModelOptions& model,
+                                    storage::TensorMap weights) {
+  storage::TensorMap tensors = read_adapters(model, folder);
+  tensors.merge(weights);
+  return tensors;
+}
+
 }  // namespace
 
 storage::TensorMap with_adapters(const models::ModelOptions& model, storage::TensorMap weights,
                                  const std::filesystem::path& adapters, const std::string& source) {
   if (has_adapters(weights)) return weights;
-  if (!adapters.empty()) {
-    storage::TensorMap trained = read_adapters(model, adapters);
-    trained.merge(weights);
-    return trained;
-  }
+  if (!adapters.empty()) return with_adapters_of(adapters, model, std::move(weights));
   if (model.lora_rank > 0) {
     throw CheckpointError(source,
                           " has no adapters; set model.lora_weights, or model.lora_rank = 0 for the weights alone");
@@ -244,9 +248,7 @@ void load_starting_weights(engine::Composition& composition, const models::Model
   }
   const bool takes_adapters = !adapters.empty() && !has_own;
   if (takes_adapters) {
-    storage::TensorMap trained = read_adapters(model, adapters);
-    trained.merge(tensors);
-    tensors = std::move(trained);
+    tensors = with_adapters_of(adapters, model, std::move(tensors));
     weights.fresh_adapters.clear();
   }
   engine::load_model(composition, tensors, file.string());
