@@ -172,11 +172,12 @@ void settle_environment() {
   ::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   ::setenv("RES_OPTIONS", "timeout:1 attempts:2", /*overwrite=*/0);
-  std::signal(SIGXFSZ, SIG_IGN);                        // a write beyond the limit on file sizes becomes an error
   ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // LibTorch's profiler logs an error on machines without a GPU
 }
 
-void turn_fatal_writes_into_errors() { std::signal(SIGPIPE, SIG_IGN); }
+void refuse_too_large_files() { std::signal(SIGXFSZ, SIG_IGN); }
+
+void turn_broken_pipes_into_errors() { std::signal(SIGPIPE, SIG_IGN); }
 
 void end_with(const Error& error) {
   static std::mutex first_only;  // never released: the first caller ends the process

@@ -24,11 +24,12 @@ namespace sluice::app {
 //   of a step connects them, and two processes with stages in a different order could deadlock.
 // - RES_OPTIONS: a DNS server that does not answer delays each lookup by 2 s, not 10 s. LibTorch's store looks up the
 //   name of every address that it connects to or accepts, only for its log.
-// It also makes writes beyond the limit on file sizes (SIGXFSZ) fail instead of ending the process.
 void settle_environment();
 
-// Makes writes to a closed pipe (SIGPIPE) fail instead of ending the process.
-void turn_fatal_writes_into_errors();
+// Makes writes beyond the limit on file sizes (SIGXFSZ) fail instead of ending the process.
+void refuse_too_large_files();
+// The same for writes to a closed pipe (SIGPIPE).
+void turn_broken_pipes_into_errors();
 
 // Ends the process at once with the error's line and exit code, from any thread. No destructor runs, because other
 // threads may hang. The line is also written to torchrun's TORCHELASTIC_ERROR_FILE if that is set.

@@ -49,6 +49,7 @@ int parse_and_run(int argc, char** argv) {
 
 int run_program(int argc, char** argv, Extensions extensions) {
   settle_environment();
+  refuse_too_large_files();
   c10::initLogging();  // reads TORCH_CPP_LOG_LEVEL
   device::tune_malloc();
   device::count_memory();

@@ -47,7 +47,9 @@ Keys keys_of_tokens() {
        "crosses documents. off: samples are cut from the running text without regard to documents",
        kSource},
       {"data.documents", text_data<&C::documents>(), words({"file", "line", "blank"}), "",
-       "What a document of the data set text is, for data.pack: a file, a line, or what blank lines separate", kSource},
+       "What a document of the data set text is: a file, a line, or what blank lines separate. Each ends with the "
+       "tokenizer's end-of-text token, if there is one and the model is no masked one",
+       kSource},
       {"data.mask_share", text_data<&C::mask_share>(), fraction(), "share",
        "Share of the tokens that a masked language model predicts; 80 % of them are masked, 10 % replaced, 10 % kept",
        kAdvanced},

@@ -22,7 +22,11 @@ namespace sluice::data {
 namespace {
 
 constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 18;
-constexpr std::size_t kMostNamed = 20;  // classes in a message
+std::string listed(std::vector<std::string> classes) {
+  constexpr std::size_t kMost = 20;
+  if (classes.size() > kMost) classes.resize(kMost), classes.emplace_back("...");
+  return join(classes, ", ");
+}
 
 template <typename T>
 std::optional<T> parse_number(std::string_view text) {
@@ -179,7 +183,7 @@ class LabelledText final : public Dataset {
     if (unknown == names.end()) return of_model;
     if (options_.must_know_labels) {
       throw DataError("data set ", info_.name, ": label \"", printable(*unknown),
-                      "\" is not one of the model's: ", join(of_model, ", "), did_you_mean(*unknown, of_model),
+                      "\" is not one of the model's: ", listed(of_model), did_you_mean(*unknown, of_model),
                       "; correct the label, or evaluate with the labels that the model was trained with");
     }
     if (info_.split == Split::kTrain) {
@@ -258,13 +262,11 @@ class LabelledText final : public Dataset {
   }
 
   [[noreturn]] void reject_class(const Table& table, const Table::Row& row, const std::string& label) const {
-    std::vector<std::string> names = info_.class_names;
-    const std::string hint = did_you_mean(label, names);
-    if (names.size() > kMostNamed) names.resize(kMostNamed), names.emplace_back("...");
-    const bool is_decimal = label.find('.') != std::string::npos && parse_number<double>(label);
-    table.reject(
-        row, concat("has the label \"", label, "\", which the training split lacks (it has ", join(names, ", "), ")",
-                    hint, "; correct the label", is_decimal ? ", or set model.classes = 1 to predict numbers" : ""));
+    const std::vector<std::string>& names = info_.class_names;
+    const bool is_decimal = !has_words() && label.find('.') != std::string::npos && parse_number<double>(label);
+    table.reject(row, concat("has the label \"", label, "\", which is not one of the classes: ", listed(names),
+                             did_you_mean(label, names), "; correct the label",
+                             is_decimal ? ", or set model.classes = 1 to predict numbers" : ""));
   }
 
   const std::shared_ptr<const text::Tokenizer> tokenizer_;

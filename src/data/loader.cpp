@@ -62,6 +62,16 @@ class EpochOrders {
   std::vector<std::pair<std::int64_t, Order>> recent_;
 };
 
+// This process's part of a batch.
+std::vector<std::int64_t> own_samples(const std::vector<std::int64_t>& order, const LoaderOptions& options,
+                                      std::int64_t batch) {
+  const auto [begin, count] = batch_slice(std::ssize(order), options.batch_size, batch);
+  const std::span all(order.data() + begin, static_cast<std::size_t>(count));
+  if (options.keeps_samples_local) return samples_at_home(all, options.share);
+  const Slice mine = share_slice(count, options.share);
+  return {all.begin() + mine.begin, all.begin() + mine.begin + mine.count};
+}
+
 void check_numbers(const LoaderOptions& options) {
   if (options.batch_size < 1) throw ConfigError("a batch size of ", options.batch_size, "; set at least 1");
   if (options.threads < 0) throw ConfigError("data.workers = ", options.threads, "; set 0 or more");
@@ -85,6 +95,20 @@ LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, cons
 }
 
 }  // namespace
+
+double mean_width(const Dataset& dataset, const LoaderOptions& options) {
+  const std::vector<int> lengths = dataset.lengths();
+  if (lengths.empty()) return 0;
+  const Order order = EpochOrders(dataset, options).get(0);
+  const std::int64_t batches = batches_per_epoch(dataset.size(), options.batch_size);
+  double sum = 0;
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    int longest = 0;
+    for (const std::int64_t sample : own_samples(*order, options, batch)) longest = std::max(longest, lengths[sample]);
+    sum += longest;
+  }
+  return sum / static_cast<double>(batches);
+}
 
 void check_kind(const DatasetInfo& info, const LoaderOptions& options) {
   if (info.kind == SampleKind::kImage) return;
@@ -147,12 +171,7 @@ class Loader::BatchMaker {
   }
 
   [[nodiscard]] std::vector<std::int64_t> samples_of(std::int64_t epoch, std::int64_t batch) {
-    const Order order = orders_.get(epoch);
-    const auto [begin, count] = whole(batch);
-    const std::span all(order->data() + begin, static_cast<std::size_t>(count));
-    if (options_.keeps_samples_local) return samples_at_home(all, options_.share);
-    const Slice mine = share_slice(count, options_.share);
-    return {all.begin() + mine.begin, all.begin() + mine.begin + mine.count};
+    return own_samples(*orders_.get(epoch), options_, batch);
   }
 
   // Reads also the predecessor of the first sample, which may belong to another process.

@@ -86,6 +86,9 @@ struct LoaderOptions {
   std::chrono::seconds wait_limit{300};
 };
 
+// Length that a process pads its part of a batch to, on average over the first epoch; 0 if the samples have no lengths.
+[[nodiscard]] double mean_width(const Dataset& dataset, const LoaderOptions& options);
+
 void check_kind(const DatasetInfo& info, const LoaderOptions& options);
 
 class Loader {

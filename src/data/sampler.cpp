@@ -58,20 +58,6 @@ std::vector<std::int64_t> length_order(std::uint64_t seed, std::int64_t epoch, s
   return order;
 }
 
-double mean_longest(std::span<const std::int64_t> order, std::span<const int> lengths, std::int64_t batch_size) {
-  const auto size = static_cast<std::int64_t>(order.size());
-  const std::int64_t batches = batches_per_epoch(size, batch_size);
-  double sum = 0;
-  for (std::int64_t batch = 0; batch < batches; ++batch) {
-    const Slice slice = batch_slice(size, batch_size, batch);
-    int longest = 0;
-    for (const std::int64_t sample : order.subspan(slice.begin, slice.count))
-      longest = std::max(longest, lengths[sample]);
-    sum += longest;
-  }
-  return batches > 0 ? sum / static_cast<double>(batches) : 0;
-}
-
 std::vector<std::int64_t> sequential_order(std::int64_t size) {
   check(size >= 0, "at least 0 samples");
   std::vector<std::int64_t> order(static_cast<std::size_t>(size));

@@ -21,10 +21,6 @@ inline constexpr std::int64_t kLengthWindow = 50;
 [[nodiscard]] std::vector<std::int64_t> length_order(std::uint64_t seed, std::int64_t epoch,
                                                      std::span<const int> lengths, std::int64_t batch_size);
 
-// Mean over the batches of `order` of the largest of their samples' lengths; 0 without samples.
-[[nodiscard]] double mean_longest(std::span<const std::int64_t> order, std::span<const int> lengths,
-                                  std::int64_t batch_size);
-
 [[nodiscard]] std::vector<std::int64_t> sequential_order(std::int64_t size);
 
 struct Slice {

@@ -190,10 +190,12 @@ std::vector<fs::path> files_named(const fs::path& folder, const std::vector<std:
   return files;
 }
 
+std::vector<fs::path> train_files(const fs::path& folder) { return files_named(folder, {"train"}); }
+
 // As with tables (split_files.h), samples for validation are a test set if there is no other.
 std::vector<fs::path> files_of_split(const fs::path& folder, Split split) {
   const bool is_train = split == Split::kTrain;
-  std::vector<fs::path> files = files_named(folder, {is_train ? "train" : "test"});
+  std::vector<fs::path> files = is_train ? train_files(folder) : files_named(folder, {"test"});
   if (files.empty() && !is_train) files = files_named(folder, {"val", "valid", "validation", "dev"});
   if (files.empty()) {
     throw DataError(folder.string(), ": has no token file of the ", name_of(split), " split: *.tokens or *.bin with ",
@@ -224,10 +226,12 @@ std::unique_ptr<Dataset> open_tokens(const fs::path& path, const TextOptions& op
   if (vocabulary == 0 && !options.tokenizer.empty()) vocabulary = text::open_tokenizer(options.tokenizer)->end_id();
   const bool is_folder = fs::is_directory(path);
   const std::vector<fs::path> files = is_folder ? files_of_split(path, split) : std::vector{path};
-  const std::vector<fs::path> others =
-      is_folder && split == Split::kTest ? files_named(path, {"train"}) : std::vector<fs::path>();
-  OpenedTokens opened = open_token_files(files, vocabulary, others.empty() ? fs::path() : others.front(),
-                                         split == Split::kTrain ? options.tokenizer : fs::path());
+  TokenFileOptions how{.vocabulary = vocabulary};
+  if (split == Split::kTrain) how.tokenizer = options.tokenizer;
+  if (is_folder && split == Split::kTest) {
+    if (const auto others = train_files(path); !others.empty()) how.of_other_split = others.front();
+  }
+  OpenedTokens opened = open_token_files(files, how);
   if (opened.vocabulary == 0) {
     throw ConfigError(path.string(), " does not say how many tokens its vocabulary has; set data.tokenizer to the ",
                       "tokenizer that wrote it");

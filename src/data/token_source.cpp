@@ -11,15 +11,16 @@
 #include "core/text.h"
 #include "data/encoded_rows.h"
 #include "data/in_order.h"
-#include "text/document_text.h"
+#include "text/document_encoder.h"
 #include "text/token_file.h"
-#include "text/tokenize_files.h"
 #include "text/utf8.h"
 
 namespace sluice::data {
 namespace {
 
 constexpr std::uint64_t kJobBytes = std::uint64_t{1} << 18;
+constexpr std::uint64_t kQuicklyRead = std::uint64_t{256}
+                                       << 20;  // bytes; larger files are not compared with their checksums
 
 class TokenFiles final : public TokenSource {
  public:
@@ -114,73 +115,40 @@ class PartReader {
   std::uint64_t border_ = 0;  // in bytes
 };
 
-struct Documents {
-  std::vector<text::TokenId> ids;
-  std::vector<std::size_t> ends;
-  std::int64_t empty = 0;
-};
-
-class Encoder {
- public:
-  Encoder(const text::Tokenizer& tokenizer, const text::DocumentText& rule, bool adds_special)
-      : tokenizer_(tokenizer), rule_(rule), adds_special_(adds_special) {
-    const std::string end = text::end_of_text_token(tokenizer);
-    if (!adds_special && !end.empty()) end_ = tokenizer.find(end);
-  }
-
-  [[nodiscard]] Documents encode(const std::vector<std::string>& records, std::uint64_t first) const {
-    Documents documents;
-    text::Encoding encoding;
-    std::string scratch, repaired;
-    for (std::size_t i = 0; i < records.size(); ++i) {
-      const std::string_view text = text::repair_utf8(rule_.text_of(records[i], first + i, scratch), repaired);
-      encoding.clear();
-      if (!text.empty()) tokenizer_.encode(text, {}, adds_special_, encoding);
-      if (encoding.ids.empty()) {
-        ++documents.empty;
-        continue;
-      }
-      documents.ids.insert(documents.ids.end(), encoding.ids.begin(), encoding.ids.end());
-      if (end_ != text::kNoToken) documents.ids.push_back(end_);
-      documents.ends.push_back(documents.ids.size());
-    }
-    return documents;
-  }
-
- private:
-  const text::Tokenizer& tokenizer_;
-  const text::DocumentText& rule_;
-  const bool adds_special_;
-  text::TokenId end_ = text::kNoToken;
-};
+// A data set has special tokens or ends of documents, not both.
+text::TokenId end_of_documents(const text::Tokenizer& tokenizer, bool adds_special_tokens) {
+  const std::string end = adds_special_tokens ? "" : text::end_of_text_token(tokenizer);
+  return end.empty() ? text::kNoToken : tokenizer.find(end);
+}
 
 }  // namespace
 
-OpenedTokens open_token_files(const std::vector<std::filesystem::path>& files, std::int64_t vocabulary,
-                              const std::filesystem::path& beside, const std::filesystem::path& tokenizer) {
-  constexpr std::uint64_t kQuicklyRead = std::uint64_t{256} << 20;  // bytes
+OpenedTokens open_token_files(const std::vector<std::filesystem::path>& files, const TokenFileOptions& options) {
   check(!files.empty(), "at least one token file");
+  const auto vocabulary = static_cast<std::uint64_t>(options.vocabulary);
   std::vector<text::TokenFile> opened;
-  std::int64_t known = 0;
-  std::filesystem::path first = beside;
-  std::string digest = beside.empty() ? std::string() : std::string(text::TokenFile(beside).layout().tokenizer);
+  std::uint64_t known = 0;
+  std::filesystem::path first = options.of_other_split;
+  std::string digest = first.empty() ? std::string() : std::string(text::TokenFile(first).layout().tokenizer);
   for (const std::filesystem::path& file : files) {
-    const text::TokenFile& one = opened.emplace_back(file, static_cast<std::uint64_t>(vocabulary));
+    const text::TokenFile& one = opened.emplace_back(file, vocabulary);
     if (std::error_code ignored; std::filesystem::file_size(file, ignored) <= kQuicklyRead) one.verify();
-    known = std::max(known, static_cast<std::int64_t>(one.layout().vocabulary));
+    known = std::max(known, one.layout().vocabulary);
     const std::string_view own = one.layout().tokenizer;
     if (digest.empty()) digest = own, first = file;
     if (!own.empty() && own != digest) {
       throw DataError(file.string(), " was written with another tokenizer than ", first.string(),
-                      "; write both with the same");
+                      "; write both with one: sluice tokenize");
     }
   }
   // A tokenizer saved again may have other bytes, so this is no error.
-  if (!tokenizer.empty() && !opened.front().may_be_of(tokenizer)) {
-    log_warning(files.front().string(), " was written with another file than data.tokenizer = ", tokenizer.string(),
+  if (!options.tokenizer.empty() && !opened.front().may_be_of(options.tokenizer)) {
+    log_warning(files.front().string(),
+                " was written with another file than data.tokenizer = ", options.tokenizer.string(),
                 "; if this is another tokenizer, its tokens mean something else");
   }
-  return {std::make_unique<TokenFiles>(std::move(opened)), vocabulary > 0 ? vocabulary : known};
+  return {std::make_unique<TokenFiles>(std::move(opened)),
+          static_cast<std::int64_t>(vocabulary > 0 ? vocabulary : known)};
 }
 
 std::unique_ptr<TokenSource> tokenize_documents(const std::filesystem::path& file, const text::Tokenizer& tokenizer,
@@ -190,8 +158,9 @@ std::unique_ptr<TokenSource> tokenize_documents(const std::filesystem::path& fil
   PartReader part_reader(file, rule, part);
   text::RecordReader& reader = part_reader.reader();
   if (std::string head; rule.has_head() && reader.next(head)) rule.read_head(head);
-  const Encoder encoder(tokenizer, rule, options.adds_special_tokens);
-  std::int64_t empty = 0;
+  const text::DocumentEncoder encoder(tokenizer, end_of_documents(tokenizer, options.adds_special_tokens),
+                                      options.adds_special_tokens);
+  std::uint64_t empty = 0;
   const auto next = [&]() -> Job {
     std::vector<std::string> records;
     std::uint64_t bytes = 0, first = reader.records();
@@ -201,11 +170,11 @@ std::unique_ptr<TokenSource> tokenize_documents(const std::filesystem::path& fil
     }
     if (records.empty()) return nullptr;
     return [&, first, records = std::move(records)]() -> Finish {
-      return [&tokens, &empty, documents = encoder.encode(records, first)] {
-        std::size_t begin = 0;
-        for (const std::size_t end : documents.ends) {
-          tokens->append(std::span(documents.ids).subspan(begin, end - begin));
-          begin = end;
+      return [&tokens, &empty, documents = encoder.encode(rule, {records.begin(), records.end()}, first)] {
+        std::uint64_t begin = 0;
+        for (const std::uint64_t length : documents.lengths) {
+          tokens->append(std::span(documents.ids).subspan(begin, length));
+          begin += length;
         }
         empty += documents.empty;
       };
@@ -215,7 +184,8 @@ std::unique_ptr<TokenSource> tokenize_documents(const std::filesystem::path& fil
     const double share = static_cast<double>(reader.offset()) / static_cast<double>(reader.bytes());
     return concat("Tokenizing ", file.string(), ": ", percent(share));
   });
-  if (empty > 0) log_info(file.string(), ": ", counted(empty, "document"), " without tokens left out");
+  if (empty > 0)
+    log_info(file.string(), ": ", counted(static_cast<std::int64_t>(empty), "document"), " without tokens left out");
   return tokens;
 }
 

@@ -25,13 +25,15 @@ struct OpenedTokens {
   std::unique_ptr<TokenSource> source;
   std::int64_t vocabulary = 0;  // 0: unknown
 };
-// One after the other, memory-mapped (text/token_file.h). vocabulary: ids are below; 0: as the files say. beside: a
-// file of the other split, or empty. tokenizer: warns if the first file was written with other bytes; may be empty.
-// DataError if the files were not all written with one tokenizer, as far as they say, or if a file that is quickly read
-// does not have its checksum.
-[[nodiscard]] OpenedTokens open_token_files(const std::vector<std::filesystem::path>& files, std::int64_t vocabulary,
-                                            const std::filesystem::path& beside = {},
-                                            const std::filesystem::path& tokenizer = {});
+struct TokenFileOptions {
+  std::int64_t vocabulary = 0;                // ids are below; 0: as the files say
+  std::filesystem::path of_other_split = {};  // a token file that must have the same tokenizer; may be empty
+  std::filesystem::path tokenizer = {};       // a warning if another file wrote the first one; may be empty
+};
+// One after the other, memory-mapped (text/token_file.h). DataError if they were not all written with one tokenizer, as
+// far as they say, or if a file that is quickly read does not have its checksum.
+[[nodiscard]] OpenedTokens open_token_files(const std::vector<std::filesystem::path>& files,
+                                            const TokenFileOptions& options);
 
 enum class TextPart { kAll, kFirstNineTenths, kLastTenth };  // by bytes, cut before a character or line
 

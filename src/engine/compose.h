@@ -27,9 +27,7 @@ namespace sluice::engine {
 struct ComposeOptions {
   std::string model_name;                            // for messages
   std::function<pipeline::LayerList()> make_layers;  // makes new layers; called once per replica
-  // The same without values (meta tensors), for a change of plan, which loads them. Null: make_layers.
-  std::function<pipeline::LayerList()> make_layers_without_values = nullptr;
-  std::vector<device::Device> devices;  // plan.replicas x plan.devices(), replica by replica
+  std::vector<device::Device> devices;               // plan.replicas x plan.devices(), replica by replica
   int cpu_threads = 1;
   std::chrono::milliseconds step_timeout{0};  // as in pipeline::ExecutorOptions
   bool record_spans = true;

@@ -43,7 +43,7 @@ class LayerBench {
 
   explicit LayerBench(const Workload& workload);
 
-  // Texts have the tokens of a usual batch, or with true those of the longest text.
+  // Whether texts have Workload::tokens, or usual_tokens (at first).
   void use_longest(bool longest);
   void watch(std::function<void(Part part, std::size_t layer)> after) { after_ = std::move(after); }
   void run(std::int64_t samples, bool defers_weights, const Around& around, Backward how = Backward::kHeld);

@@ -1,7 +1,7 @@
 // measure_layers: measures each layer of the configured model on the first device of this process, for
 // pipeline.partition = "auto" and `sluice profile`. Sizes alternate, and the shortest time counts, because other load
-// only adds time. The loss belongs to the last layer. Bytes are those of the longest texts, times those of usual ones.
-// Threads: works in its own thread; the caller waits. Errors: "measuring the layers: ...".
+// only adds time. The loss belongs to the last layer. Bytes are those of the longest possible texts, times those of
+// usual ones. Threads: works in its own thread; the caller waits. Errors: "measuring the layers: ...".
 #pragma once
 
 #include <cstdint>

@@ -16,8 +16,8 @@ namespace sluice::measure {
 struct Workload {
   models::ModelOptions model;  // its seed is also the seed of dropout
   task::TaskPtr task = task::make_classification();
-  std::int64_t tokens = 0;        // of the longest text, for bytes; 0: as many as the model has positions
-  std::int64_t usual_tokens = 0;  // of a padded batch on average, for times; 0: tokens
+  std::int64_t tokens = 0;        // most tokens of a text, for bytes; 0: as many as the model has positions
+  std::int64_t usual_tokens = 0;  // that batches are padded to on average, for times; 0: tokens
   std::vector<std::string> optional_inputs = {};  // those that the data have, such as mask
   int layers = 0;
   device::Device device;

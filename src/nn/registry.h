@@ -19,7 +19,7 @@ struct LoraOptions;
 struct LayerOptions {
   std::uint64_t seed = 0;
   at::ScalarType dtype = at::kFloat;
-  bool draw_weights = true;                           // false: no values until a stage or a prefix adopts them
+  bool draw_weights = true;                           // false: parameters are meta tensors, without values
   bool in_bf16 = false;                               // products and their inputs and outputs in bfloat16 (bfloat16.h)
   std::shared_ptr<const LoraOptions> lora = nullptr;  // null: no adapters
 };

@@ -34,7 +34,8 @@ struct ParameterEntry {
 class FlatParameters {
  public:
   // Lays out the parameters of `layers`, numbered from `first`, moves them to `device` and replaces them by views.
-  // `shared`: another replica's parameters in the same memory, whose values replace the layers' own; may be null.
+  // Meta tensors become zeros; load their values. `shared`: another replica's parameters in the same memory, whose
+  // values replace the layers' own; may be null.
   FlatParameters(const std::vector<std::unique_ptr<nn::Layer>>& layers, ParamId first, c10::Device device,
                  const FlatParameters* shared);
 

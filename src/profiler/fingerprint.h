@@ -28,7 +28,7 @@ struct Fingerprint {
   std::string optimizer;
   std::string batch_norm;
   ModelSpec model;                                 // context: tokens of the longest text
-  std::optional<std::int64_t> usual_tokens;        // of texts that are padded to the longest of a batch
+  std::optional<std::int64_t> usual_tokens;        // that batches of texts are padded to on average
   std::optional<std::vector<std::string>> inputs;  // of texts beside the tokens, such as mask
   double label_smoothing = 0;
   bool deterministic = false;

@@ -110,10 +110,13 @@ nlohmann::json read_object(const fs::path& file) {
   return json.is_object() ? json : nlohmann::json();
 }
 
-AboutWeights read_about_weights(const fs::path& path) {
+fs::path folder_of_weights(const fs::path& path) {
   std::error_code ignored;
-  const bool is_folder = fs::is_directory(path, ignored);
-  const fs::path folder = is_folder ? path : path.parent_path(), file = is_folder ? path / kOneFile : path;
+  return fs::is_directory(path, ignored) ? path : path.parent_path();
+}
+
+AboutWeights read_about_weights(const fs::path& path) {
+  const fs::path folder = folder_of_weights(path), file = folder == path ? path / kOneFile : path;
   AboutWeights about{.folder = folder,
                      .config = read_object(folder / "config.json"),
                      .preprocessor = read_object(folder / "preprocessor_config.json"),

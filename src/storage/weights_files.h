@@ -22,6 +22,9 @@ namespace sluice::storage {
 // path: a result of resolve_weights(), here and below. Maps the files like read_safetensors().
 [[nodiscard]] TensorMap read_weights(const std::filesystem::path& path);
 
+// The folder of the files beside the weights, such as config.json.
+[[nodiscard]] std::filesystem::path folder_of_weights(const std::filesystem::path& path);
+
 // Null if the file is missing or holds no JSON object.
 [[nodiscard]] nlohmann::json read_object(const std::filesystem::path& file);
 

@@ -20,6 +20,11 @@ RecordKind kind_of(const std::string& ending, DocumentRule rule) {
 
 }  // namespace
 
+DocumentRule document_rule(std::string_view word) {
+  if (word == "line") return DocumentRule::kLine;
+  return word == "blank" ? DocumentRule::kBlank : DocumentRule::kFile;
+}
+
 std::vector<std::string> csv_cells(std::string_view row, char delimiter) {
   if (row.ends_with('\r')) row.remove_suffix(1);
   std::vector<std::string> fields(1);

@@ -11,11 +11,9 @@
 
 namespace sluice::text {
 
-enum class DocumentRule {
-  kFile,
-  kLine,
-  kBlank
-};  // a document of plain text: a file, a line, what blank lines separate
+// A document of plain text: a file, a line, or what blank lines separate.
+enum class DocumentRule { kFile, kLine, kBlank };
+[[nodiscard]] DocumentRule document_rule(std::string_view word);  // "file", "line" or "blank"
 
 // The cells of a row of CSV, without their quotes.
 [[nodiscard]] std::vector<std::string> csv_cells(std::string_view row, char delimiter);

@@ -21,6 +21,7 @@
 #include "storage/checksum.h"
 #include "storage/files.h"
 #include "storage/folder_lock.h"
+#include "text/document_encoder.h"
 #include "text/record_reader.h"
 #include "text/token_file.h"
 #include "text/token_writer.h"
@@ -41,9 +42,7 @@ struct Batch {
   std::vector<std::size_t> ends;                  // of records, in `bytes`
   std::uint64_t end_offset = 0, end_records = 0;  // in the file
 
-  std::vector<TokenId> ids;
-  std::vector<std::uint64_t> lengths;
-  std::uint64_t empty = 0, repaired = 0;
+  EncodedDocuments documents;
   std::exception_ptr error;
   bool is_done = false;
 };
@@ -51,8 +50,7 @@ struct Batch {
 // Encodes batches on its threads.
 class Encoders {
  public:
-  Encoders(const Tokenizer& tokenizer, TokenId end, bool adds_special, int threads)
-      : tokenizer_(tokenizer), end_(end), adds_special_(adds_special) {
+  Encoders(const DocumentEncoder& encoder, int threads) : encoder_(encoder) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
   }
   ~Encoders() {
@@ -98,30 +96,16 @@ class Encoders {
   }
 
   void encode(Batch& batch) const {
-    Encoding encoding;
-    std::string scratch, repaired;
+    std::vector<std::string_view> records;
     std::size_t begin = 0;
-    for (std::size_t i = 0; i < batch.ends.size(); begin = batch.ends[i++]) {
-      const auto record = std::string_view(batch.bytes).substr(begin, batch.ends[i] - begin);
-      const std::string_view text = batch.rule->text_of(record, batch.first_record + i, scratch);
-      if (text.empty()) {
-        ++batch.empty;
-        continue;
-      }
-      const std::string_view valid = repair_utf8(text, repaired);
-      batch.repaired += valid == text ? 0 : 1;
-      tokenizer_.encode(valid, {}, adds_special_, encoding);
-      batch.ids.insert(batch.ids.end(), encoding.ids.begin(), encoding.ids.end());
-      const bool has_end = adds_special_ && !encoding.ids.empty() && encoding.ids.back() == end_;
-      const bool needs_end = end_ != kNoToken && !has_end;
-      if (needs_end) batch.ids.push_back(end_);
-      batch.lengths.push_back(encoding.ids.size() + (needs_end ? 1 : 0));
+    for (const std::size_t end : batch.ends) {
+      records.push_back(std::string_view(batch.bytes).substr(begin, end - begin));
+      begin = end;
     }
+    batch.documents = encoder_.encode(*batch.rule, records, batch.first_record);
   }
 
-  const Tokenizer& tokenizer_;
-  TokenId end_;
-  bool adds_special_;
+  const DocumentEncoder& encoder_;
   std::mutex mutex_;  // of all below and Batch::is_done
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Batch>> waiting_;
@@ -170,7 +154,8 @@ class Tokenizing {
         vocabulary_(static_cast<std::uint64_t>(tokenizer.end_id())),
         tokenizer_digest_(storage::digest_file(options.tokenizer).xxh3_128),
         end_(end_id(tokenizer, options.end_token)),
-        encoders_(tokenizer, end_, options.adds_special_tokens, options.threads) {}
+        encoder_(tokenizer, end_, options.adds_special_tokens),
+        encoders_(encoder_, options.threads) {}
 
   std::vector<TokenizedFile> run(const std::vector<fs::path>& files) {
     for (const fs::path& file : files) add_job(file);
@@ -271,9 +256,9 @@ class Tokenizing {
       encoders_.wait_for(*batch);
       bytes_at_work -= batch->bytes.size();
       if (batch->error) std::rethrow_exception(batch->error);
-      writer.append(batch->ids, batch->lengths);
-      result.empty += batch->empty;
-      result.repaired += batch->repaired;
+      writer.append(batch->documents.ids, batch->documents.lengths);
+      result.empty += batch->documents.empty;
+      result.repaired += batch->documents.repaired;
       on_progress_({job.input, bytes_before_ + batch->end_offset, all_bytes_});
       failpoint("tokenize-batch");
       const bool is_last = !next && at_work.empty();
@@ -303,17 +288,11 @@ class Tokenizing {
   TokenId end_;
   std::deque<Job> jobs_;
   std::uint64_t bytes_before_ = 0, all_bytes_ = 0;
+  DocumentEncoder encoder_;
   Encoders encoders_;  // last: its threads use the jobs
 };
 
 }  // namespace
-
-std::string end_of_text_token(const Tokenizer& tokenizer) {
-  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]"}) {
-    if (tokenizer.find(name) != kNoToken) return name;
-  }
-  return "";
-}
 
 std::vector<TokenizedFile> tokenize_files(const std::vector<fs::path>& files, const TokenizeOptions& options,
                                           const std::function<void(const TokenizeProgress&)>& on_progress) {

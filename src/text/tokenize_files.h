@@ -42,7 +42,4 @@ struct TokenizeProgress {
     const std::vector<std::filesystem::path>& files, const TokenizeOptions& options,
     const std::function<void(const TokenizeProgress&)>& on_progress);
 
-// The token "auto" stands for; empty: none.
-[[nodiscard]] std::string end_of_text_token(const Tokenizer& tokenizer);
-
 }  // namespace sluice::text

@@ -54,6 +54,13 @@ class LimitsTest(unittest.TestCase):
         self.assertEqual([process.returncode for process in done], [5, 4], [process.stderr for process in done])
         self.assertIn("may open 24 files and sockets", cli.error_of(done[0]))
 
+    def test_a_limit_on_file_sizes_is_an_error_of_every_command(self):
+        limit, out = limit_to(resource.RLIMIT_FSIZE, 16 << 10, 16 << 10), self.folder / "out.safetensors"
+        for done in (cli.run("step", self.config, "--out", out, preexec_fn=limit), self.run_under(limit)):
+            self.assertEqual(done.returncode, 8, done.stderr)
+            self.assertIn("ulimit -f", cli.error_of(done))
+        self.assertFalse(out.exists())
+
     def test_a_soft_limit_and_a_small_stack_end_no_run(self):
         def limit():
             resource.setrlimit(resource.RLIMIT_NOFILE, (8, 1024))

@@ -139,6 +139,11 @@ class PredictTest(tuning_case.SmallTuningCase):
         kept = "|".join(re.escape(str(file)) for file in cache.glob("toy_cnn-*.json"))
         self.assertRegex(done.stderr, rf"predicted from the profile in ({kept}) \(measured [^)]* ago: slow-down [^)]*\): ")
 
+        frozen = ("--set", "freeze.policy=schedule", "--set", 'freeze.schedule=["1: 1"]', "--set", "data.samples=64")
+        for cache, predictions in (("off", 2), ("memory", 1)):  # steps that fetch kept features take other times
+            cli.must_run("train", known, *sets, *frozen, "--set", f"freeze.cache={cache}", "--run-dir", self.folder / cache)
+            self.assertEqual(len(cli.events(self.folder / cache, "prediction")), predictions, cache)
+
     def test_replicas_in_one_memory_share_weights_and_their_state_in_what_is_predicted(self):
         known = self.configuration("known", pipeline={"cost_cache": str(self.folder / "cache")})
         sets = ("--set", "replicas.local=2", "--set", "train.steps=12", "--set", "train.warmup_steps=0")

@@ -233,12 +233,12 @@ class TextTraining(unittest.TestCase):
                 self.assertTrue(torch.equal(ours[tensor], wanted[tensor]), tensor)
 
     def test_cached_features_keep_the_padding(self):
-        rows = [{"text": sentence(self.rng, 3 if i % 4 == 0 else 40), "label": "xy"[i % 2]} for i in range(ROWS)]
+        rows = [{"text": sentence(self.rng, 40 if i % 8 == 0 else 3), "label": "xy"[i % 2]} for i in range(5 * ROWS)]
         self.write_rows("train.jsonl", rows)
         self.write_rows("test.jsonl", rows[:ROWS])
         self.save_model(transformers.BertForSequenceClassification,
                         transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
-        file = self.configuration("bert", {"name": "jsonl"}, "classify", train={"deterministic": False, "global_batch": 2},
+        file = self.configuration("bert", {"name": "jsonl"}, "classify", train={"deterministic": False},
                                   freeze={"policy": "schedule", "schedule": ["1: 1", "3: 2"]})
         losses = {}
         for pad in ("max", "longest"):
@@ -247,8 +247,8 @@ class TextTraining(unittest.TestCase):
                 self.train(file, run, *cli.options(freeze={"cache": cache}, train={"eval_every_steps": 5}, data={"pad": pad}))
                 losses[run] = cli.column(self.folder / run, "loss", "eval")
             last = cli.events(self.folder / f"{pad}-memory", "cache")[-1]
-            self.assertEqual(last["misses"], 2 * ROWS, "rows of training and test samples grow with the frozen layers")
-            self.assertGreater(last["hits"], 2 * ROWS)
+            self.assertEqual(last["misses"], 6 * ROWS, "rows of training and test samples grow with the frozen layers")
+            self.assertGreater(last["hits"], 6 * ROWS)
         wanted = losses["max-off"]
         for run, found in losses.items():
             for one, other in zip(wanted, found, strict=True):
@@ -271,6 +271,25 @@ class TextTraining(unittest.TestCase):
                              *cli.options(train={"global_batch": batch, "steps": 2}, data={"pad": pad}))
                 found = json.loads(out.read_text())["fingerprint"]
                 self.assertEqual((found["context"], found.get("usual_tokens")), (LENGTH, wanted))
+
+    def test_documents_of_a_text_are_a_file_lines_or_what_blank_lines_separate(self):
+        lines = [" ".join(self.rng.sample(WORDS, 6)) + "\n" for _ in range(10)]
+        for name in ("train.txt", "val.txt"):
+            (self.folder / name).write_text("\n".join(a + b for a, b in zip(lines[::2], lines[1::2])))
+        self.save_model(transformers.BertForMaskedLM,
+                        transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
+        (self.folder / "tokenizer.json").rename(self.folder / "words.json")
+        file = self.configuration("bert", {"name": "text", "pack": "documents", "tokenizer": str(self.folder / "words.json")},
+                                  "mlm", train={"global_batch": 1, "steps": 1})
+        around = 2  # tokens around a document
+        packed = {"file": math.ceil((60 + around) / LENGTH), "line": 10 / (LENGTH // (6 + around)),
+                  "blank": 5 / (LENGTH // (12 + around))}
+        for documents, samples in packed.items():
+            cli.must_run("train", file, "--run-dir", self.folder / documents, *cli.options(data={"documents": documents}))
+            self.assertEqual(cli.events(self.folder / documents, "step")[0]["batches"], math.ceil(samples), documents)
+        saved = {file.name for file in cli.checkpoints(self.folder / "line")[1].iterdir()}
+        self.assertIn("tokenizer.json", saved, "the name that from_pretrained() looks for")
+        self.assertNotIn("words.json", saved)
 
     def test_a_checkpoint_goes_on_only_with_its_own_config(self):
         self.write_rows("train.jsonl", [{"text": sentence(self.rng, 5), "label": "xy"[i % 2]} for i in range(ROWS)])
@@ -311,7 +330,7 @@ class TextTraining(unittest.TestCase):
                 found = json.loads(cli.must_run("eval", *source, *some, "--json").stdout)
                 self.assertAlmostEqual(found["loss"], expected, places=9, msg=(wanted, source))
         self.write_rows("some/test.jsonl", [row | {"label": "worse"} for row in rows])
-        self.assertIn("(it has bad, fair, good)", cli.error_of(cli.run("eval", "--checkpoint", end, *some)))
+        self.assertIn("not one of the classes: bad, fair, good", cli.error_of(cli.run("eval", "--checkpoint", end, *some)))
 
     def refused(self, config, *sets):
         done = cli.run("train", config, "--run-dir", self.folder / "refused", *sets)
@@ -328,7 +347,7 @@ class TextTraining(unittest.TestCase):
         self.save_model(transformers.BertForSequenceClassification, transformers.BertConfig(
             vocab_size=2 * self.vocabulary, num_attention_heads=2, **SIZES))
         done = cli.must_run("train", file, "--run-dir", self.folder / "small", *cli.options(train={"steps": 1}))
-        self.assertIn("its weights are of use only with its own tokenizer", done.stderr)
+        self.assertIn("were trained with another tokenizer, set data.tokenizer to that", done.stderr)
         self.save_model(transformers.BertForSequenceClassification, transformers.BertConfig(
             vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
         tokens = cli.options(data={"name": "toy", "tokenizer": ""}, model={"classes": 2})

@@ -3,7 +3,9 @@
 #include <map>
 #include <set>
 
+#include "core/concat.h"
 #include "core/rng.h"
+#include "core/text.h"
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "data/token_dataset.h"
@@ -46,7 +48,7 @@ TEST_F(TextSets, ClassesAreTheLabelsOfTrainingInOrder) {
   EXPECT_THAT(numbers(test->read_fields(Numbers{0}).at("targets")), ElementsAre(1));
   write("test.csv", "text,label\nb,zo\n");
   EXPECT_THAT(opening("csv", options(8), Split::kTest),
-              says("test.csv: row 2 has the label \"zo\", which the training split lacks (it has ape, zoo); did you"));
+              says("test.csv: row 2 has the label \"zo\", which is not one of the classes: ape, zoo; did you"));
   write("train.csv", "text,label\na,10\nb,9\na,-1\n");
   EXPECT_THAT(open("csv", options(8))->info().class_names, ElementsAre("-1", "9", "10"));
 }
@@ -166,16 +168,20 @@ TEST_F(TextSets, TokenFilesAreOfTheSplitThatTheirNamesHaveAsAWord) {
   EXPECT_EQ(open("tokens", wanted, Split::kTest)->size(), 2) << "and not of my-val.bin, too";
 }
 
-TEST_F(TextSets, TokenFilesAreWrittenWithOneTokenizerAndWhole) {
-  const auto tokenize = [&](const std::string& name, const std::string& tokenizer) {
+class TokenFilesOfASet : public TextSets {
+ protected:
+  void tokenize(const std::string& name, const std::string& tokenizer = "tokenizer.json") const {
     write(name + ".txt", "a b hello a b");
     std::filesystem::remove(folder_ / (name + ".tokens"));
     static_cast<void>(text::tokenize_files(
         {folder_ / (name + ".txt")}, {.tokenizer = folder_ / tokenizer, .folder = folder_.path()}, [](const auto&) {}));
-  };
+  }
+};
+
+TEST_F(TokenFilesOfASet, AreWrittenWithOneTokenizer) {
   write("other.json", text::bert_json() + "\n");
-  tokenize("train", "tokenizer.json");
-  tokenize("test", "tokenizer.json");
+  tokenize("train");
+  tokenize("test");
   testing::internal::CaptureStderr();
   EXPECT_EQ(open("tokens", options(4))->size(), 1);
   EXPECT_EQ(open("tokens", options(4), Split::kTest)->size(), 1);
@@ -186,7 +192,11 @@ TEST_F(TextSets, TokenFilesAreWrittenWithOneTokenizerAndWhole) {
   EXPECT_EQ(open("tokens", other)->size(), 1);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("was written with another file than data.tokenizer"));
   tokenize("test", "other.json");
-  EXPECT_THAT(opening("tokens", options(4), Split::kTest), says("train.tokens; write both with the same"));
+  EXPECT_THAT(opening("tokens", options(4), Split::kTest), says("train.tokens; write both with one: sluice tokenize"));
+}
+
+TEST_F(TokenFilesOfASet, AreRefusedIfDamaged) {
+  tokenize("train");
   std::string damaged = test::slurp(folder_ / "train.tokens");
   damaged[sizeof(text::TokenFileHeader)] ^= 1;
   write("train.tokens", damaged);
@@ -311,18 +321,12 @@ TEST_F(TextSets, BatchesOfSimilarLengthsHaveEverySampleOnce) {
   write("train.csv", rows);
   const auto set = open("csv", options(16));
   const auto read_epoch = [&](bool groups, std::int64_t first, std::set<std::int64_t>& seen) {
-    Loader loader(*set, {.batch_size = 5, .threads = 3, .endless = false, .groups_by_length = groups, .seed = 3},
-                  {.batch = first});
-    std::int64_t padding = 0, width = 0, batches = 0;
+    const LoaderOptions options{.batch_size = 5, .threads = 3, .endless = false, .groups_by_length = groups, .seed = 3};
+    Loader loader(*set, options, {.batch = first});
+    std::int64_t padding = 0;
     while (const auto batch = loader.next()) {
-      width += batch->at("inputs").size(1), ++batches;
       for (const std::int64_t id : numbers(batch->sample_ids)) EXPECT_TRUE(seen.insert(id).second);
       if (batch->fields.contains("mask")) padding += batch->at("mask").eq(0).sum().item<std::int64_t>();
-    }
-    if (first == 0) {
-      const auto order = groups ? length_order(3, 0, set->lengths(), 5) : epoch_order(3, 0, set->size());
-      EXPECT_DOUBLE_EQ(mean_longest(order, set->lengths(), 5),
-                       static_cast<double>(width) / static_cast<double>(batches));
     }
     return padding;
   };
@@ -331,6 +335,23 @@ TEST_F(TextSets, BatchesOfSimilarLengthsHaveEverySampleOnce) {
   EXPECT_EQ(all.size(), 700U);
   read_epoch(true, 100, rest);
   EXPECT_EQ(rest.size(), 200U) << "what a resumed run has left";
+}
+
+TEST_F(TextSets, MeanWidthIsThatOfAProcessesBatches) {
+  std::string rows = "text,label\n";
+  for (int i = 0; i < 23; ++i) rows += concat(join(std::vector<std::string>(1 + 7 * i % 10, "a"), " "), ",x\n");
+  write("train.csv", rows);
+  const auto set = open("csv", options(16));
+  for (const bool groups : {false, true}) {
+    for (const std::int64_t process : {0, 1}) {
+      const LoaderOptions wanted{
+          .batch_size = 6, .share = {process, 1, 2}, .endless = false, .groups_by_length = groups, .seed = 3};
+      Loader loader(*set, wanted);
+      double width = 0, batches = 0;
+      while (const auto batch = loader.next()) width += static_cast<double>(batch->at("inputs").size(1)), ++batches;
+      EXPECT_DOUBLE_EQ(mean_width(*set, wanted), width / batches);
+    }
+  }
 }
 
 }  // namespace

@@ -46,20 +46,20 @@ struct Shape {
 class EngineTest : public testing::Test {
  protected:
   [[nodiscard]] EngineOptions options(std::shared_ptr<Communicators> communicators = nullptr) const {
-    return {.compose = {
-                .model_name = model_.name,
-                .make_layers = [model = model_] { return models::make_model(model).layers; },
-                .make_layers_without_values = [model = model_] { return models::make_without_values(model).layers; },
-                .optimizer = kAdam,
-                .communicators = std::move(communicators)},
+    return {.compose = {.model_name = model_.name,
+                        .make_layers = [model = model_] { return models::make_model(model).layers; },
+                        .optimizer = kAdam,
+                        .communicators = std::move(communicators)},
+            .make_layers_without_values = [model = model_] { return models::make_without_values(model).layers; },
             .step = {.seed = 7},
-            .devices_of = [](const Plan& plan) {
-              const int slots = plan.replicas * plan.devices();
-              if (slots > 6) throw ConfigError("device.list has 6 names");
-              DeviceChoice choice;
-              for (int i = 0; i < slots; ++i) choice.devices.push_back({device::DeviceKind::kCpu, i});
-              return choice;
-            }};
+            .devices_of =
+                [](const Plan& plan) {
+                  const int slots = plan.replicas * plan.devices();
+                  if (slots > 6) throw ConfigError("device.list has 6 names");
+                  DeviceChoice choice;
+                  for (int i = 0; i < slots; ++i) choice.devices.push_back({device::DeviceKind::kCpu, i});
+                  return choice;
+                }};
   }
   [[nodiscard]] Plan plan(const Shape& shape) const {
     return plan_of(shape.stages, shape.replicas, shape.schedule, shape.chunks, models::count_layers(model_));
@@ -274,7 +274,7 @@ TEST_F(EngineTest, WeightsThatAreNotFiniteAreADivergenceAndNoBug) {
 TEST_F(EngineTest, AFailureInTheMiddlePutsTheOldPlanBack) {
   const auto fails = std::make_shared<int>(0);
   EngineOptions failing = options();
-  failing.compose.make_layers_without_values = [fails, make = failing.compose.make_layers_without_values] {
+  failing.make_layers_without_values = [fails, make = failing.make_layers_without_values] {
     if (*fails > 0 && --*fails == 0) throw OutOfMemoryError("planted");
     return make();
   };
@@ -360,7 +360,7 @@ TEST_F(EngineTest, WhereOneProcessCannotTakeThePlanOnAllKeepTheOldOne) {
     EngineOptions own = options(std::make_shared<Communicators>(processes));
     const auto fails = std::make_shared<bool>(false), refuses = std::make_shared<bool>(false),
                shares = std::make_shared<bool>(false);
-    own.compose.make_layers_without_values = [fails, make = own.compose.make_layers_without_values] {
+    own.make_layers_without_values = [fails, make = own.make_layers_without_values] {
       if (std::exchange(*fails, false)) throw OutOfMemoryError("planted");
       return make();
     };

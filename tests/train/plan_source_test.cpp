@@ -83,7 +83,7 @@ class TestRun {
       : setup_(make_setup(config, process)), options_(engine_options(setup_, processes)) {
     set_ = std::make_shared<RecordingSet>(setup_.train_set);
     setup_.train_set = set_;
-    options_.compose.make_layers_without_values = [this, make = options_.compose.make_layers_without_values] {
+    options_.make_layers_without_values = [this, make = options_.make_layers_without_values] {
       if (fails_in > 0 && --fails_in == 0) throw OutOfMemoryError("planted");
       return make();
     };

@@ -177,7 +177,7 @@ void run_memory(const MemoryArguments& arguments) {
   MemoryAnswer answer = answer_of(question, arguments);
   answer.device = profile.fingerprint.device;
   if (arguments.prove && answer.best() != nullptr) {
-    turn_fatal_writes_into_errors();
+    turn_broken_pipes_into_errors();
     answer.proof = train::prove_largest(config, question, *answer.best(), arguments.budget_s);
   }
   arguments.output.print(json_of_answer(answer), text_of_answer(answer));

@@ -153,7 +153,7 @@ void run_profile_command(ProfileArguments& arguments) {
   arguments.profile.config_file = arguments.config.file;
   const config::Config config = arguments.config.load(arguments.world);
   arguments.profile.launch = {comm::choose_world(arguments.world), kVersion, end_with};
-  turn_fatal_writes_into_errors();
+  turn_broken_pipes_into_errors();
   const auto outcome = train::run_profile(config, arguments.profile);
   if (!outcome) return;
   std::string text = text_of(outcome->profile);

@@ -118,17 +118,14 @@ void run_tokenize(TokenizeArguments& arguments) {
           "`sluice tokenize` needs FILES and --out, or --json for the lines of standard input; see `sluice tokenize "
           "--help`");
     }
-    turn_fatal_writes_into_errors();
+    turn_broken_pipes_into_errors();
     return LineTokenizer(arguments.tokenizer, arguments.pair).run();
   }
   if (arguments.out.empty()) throw ConfigError("`sluice tokenize` needs --out DIR, the folder of the token files");
   if (arguments.pair)
     throw ConfigError("--pair is for the lines of standard input; leave out FILES and --out, or --pair");
-  turn_fatal_writes_into_errors();
-  using Rule = text::DocumentRule;
-  arguments.options.rule = arguments.documents == "line"    ? Rule::kLine
-                           : arguments.documents == "blank" ? Rule::kBlank
-                                                            : Rule::kFile;
+  turn_broken_pipes_into_errors();
+  arguments.options.rule = text::document_rule(arguments.documents);
   arguments.options.tokenizer = arguments.tokenizer;
   arguments.options.folder = arguments.out;
   arguments.options.threads = arguments.threads > 0 ? arguments.threads : device::available_cores();

@@ -36,7 +36,7 @@ void run_train_command(TrainArguments& arguments) {
     arguments.output.print(plan.json, plan.text);
     return;
   }
-  turn_fatal_writes_into_errors();
+  turn_broken_pipes_into_errors();
   try {
     train::refuse_too_few_open_files(arguments.run.launch.world.size);
   } catch (const Error& error) {

@@ -37,7 +37,7 @@ void run_tune_command(TuneArguments& arguments) {
   if (!arguments.memory.empty()) arguments.config.sets.push_back(concat("device.memory_limit=", arguments.memory));
   const ConfigText written{arguments.config.file, config::read_config_text(arguments.config.file)};
   const config::Config config = config::parse(written.text, written.file, arguments.config.sets);
-  turn_fatal_writes_into_errors();
+  turn_broken_pipes_into_errors();
   const train::TuneResult result = train::tune_plan(config, arguments.tune);
   const TuneFiles files = write_tune_files(result, arguments.out, written);
   for (const tune::Refusal& refusal : result.search.refusals)

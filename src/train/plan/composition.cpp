@@ -25,7 +25,6 @@ engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* proc
   engine::ComposeOptions options{
       .model_name = setup.model.name,
       .make_layers = [&setup] { return models::make_model(setup.model).layers; },
-      .make_layers_without_values = [&setup] { return models::make_without_values(setup.model).layers; },
       .step_timeout = std::chrono::milliseconds(std::llround(std::ceil(config.train.step_timeout_s * 1000))),
       .record_spans = config.profile.level != "off",
       .numerics = numerics_of(config),
@@ -65,7 +64,10 @@ engine::EngineOptions engine_options(const Setup& setup, comm::Processes* proces
     if (setup.config.device.cuda_graphs) device::require_graphs(choice.devices);
     return choice;
   };
-  return {.compose = std::move(compose), .step = step_options(setup), .devices_of = devices_of};
+  return {.compose = std::move(compose),
+          .make_layers_without_values = [&setup] { return models::make_without_values(setup.model).layers; },
+          .step = step_options(setup),
+          .devices_of = devices_of};
 }
 
 }  // namespace sluice::train

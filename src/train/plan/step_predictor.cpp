@@ -65,6 +65,10 @@ report::Prediction StepPredictor::of(const Plan& plan) const {
           .device_bytes = bytes_by_device(setup_, plan, profile_.costs_at(micro_batch))};
 }
 
+bool StepPredictor::has_equal_steps(const Plan& plan) const {
+  return plan.frozen_layers == 0 || !keeps_features(setup_.config);
+}
+
 std::int64_t StepPredictor::samples(const Plan& plan) const {
   return plan.global_batch * (server_ ? server_->pushes_of_update() : 1);
 }
@@ -92,7 +96,7 @@ tune::AdviceCosts advice_costs(const Setup& setup, const profiler::LayerProfile&
 }
 
 void report_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter) {
-  if (!predictor) return;
+  if (!predictor || !predictor->has_equal_steps(plan)) return;
   const report::Prediction prediction = predictor->of(plan);
   std::uint64_t most = 0;
   for (const auto& [device, bytes] : prediction.device_bytes) most = std::max(most, bytes);

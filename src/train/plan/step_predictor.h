@@ -23,6 +23,9 @@ class StepPredictor {
 
   // With a parameter server a step is an update, as in its records.
   [[nodiscard]] report::Prediction of(const Plan& plan) const;
+  // False if the features of frozen layers may be kept: the first steps make them, later ones take less time. The
+  // change of plan says what a step takes on average.
+  [[nodiscard]] bool has_equal_steps(const Plan& plan) const;
   [[nodiscard]] std::int64_t samples(const Plan& plan) const;
   [[nodiscard]] bool is_of_server() const { return server_.has_value(); }
   [[nodiscard]] double seconds_without_loading(const Plan& plan) const;
@@ -53,6 +56,7 @@ class StepPredictor {
 [[nodiscard]] tune::AdviceCosts advice_costs(const Setup& setup, const profiler::LayerProfile& profile,
                                              const Plan& plan);
 
+// Logs and records the time of a step of `plan`, if there is one time.
 void report_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter);
 
 }  // namespace sluice::train

@@ -25,7 +25,8 @@ namespace {
 
 constexpr std::int64_t kTrialCalls = 4;  // the first call maps memory and warms up, so it does not count
 constexpr std::int64_t kTrialRows = 32;
-// Texts at once when rows are extended. Neighbours come from one batch, so with data.by_length they are about as long.
+// Rows of texts in one call of the added layers. Neighbours come from one batch; with data.by_length they are about as
+// long.
 constexpr std::size_t kRowsAtOnce = 16;
 
 std::span<const std::int64_t> ids_of(const pipeline::MicroBatch& samples) {

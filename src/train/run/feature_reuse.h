@@ -69,7 +69,7 @@ class FeatureReuse final : public pipeline::FeatureSource {
   // One call of the trial: keeps the rows and fetches them again.
   void try_out(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s);
   void forget();
-  // Whether rows grow only with their samples: to know their lengths, or inputs such as the mask.
+  // Whether added layers need the samples of kept rows: for their lengths, or for inputs such as the mask.
   [[nodiscard]] bool needs_samples() const { return widest_ > 0 || !rows_->inputs.empty(); }
   // Runs the layers from `from` on rows of `keys`. If they need samples, the keys are of one view.
   [[nodiscard]] Features run_added_layers(const pipeline::FrozenPrefix& prefix, int from, const at::Tensor& rows,

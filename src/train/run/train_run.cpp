@@ -156,9 +156,7 @@ KeptRecords keep_records(const Training& training, storage::CheckpointStore& che
     if (predictor) facts.costs = predictor->advice_costs(composition.plan);
     reporter.plan(std::move(facts), describe_plan(training.setup, composition, /*chunks_are_open=*/false).json,
                   steps_done);
-    // With kept features, steps differ from each other; the change of plan says what they take on average.
-    const bool has_features = composition.plan.frozen_layers > 0 && keeps_features(training.setup.config);
-    if (!has_features) report_prediction(predictor, composition.plan, reporter);
+    report_prediction(predictor, composition.plan, reporter);
   };
   const auto capture = [&](const Progress& progress) { return contents_at(training, progress, reporter.sync()); };
   const auto explain = [&](const Error& error) {

@@ -1,7 +1,3 @@
-#include <algorithm>
-#include <cmath>
-
-#include "data/sampler.h"
 #include "train/setup/model_options.h"
 #include "train/setup/setup.h"
 
@@ -70,18 +66,6 @@ data::LoaderOptions eval_loader_options(const Setup& setup, int replicas) {
 
 data::LoaderOptions eval_loader_options(const Setup& setup) {
   return eval_loader_options(setup, setup.config.replicas.local);
-}
-
-std::int64_t usual_tokens(const Setup& setup) {
-  const std::vector<int> lengths = setup.train_set->lengths();
-  if (lengths.empty() || setup.config.data.pad == "max") return 0;
-  const std::uint64_t seed = setup.config.train.seed;
-  const auto order = setup.config.data.by_length ? data::length_order(seed, 0, lengths, setup.global_batch)
-                                                 : data::epoch_order(seed, 0, std::ssize(lengths));
-  const std::int64_t own_part = std::max<std::int64_t>(setup.global_batch / setup.process.processes, 1);
-  const std::int64_t eighths = std::llround(std::ceil(data::mean_longest(order, lengths, own_part) / 8));
-  const std::int64_t longest = setup.train_set->info().context;
-  return 8 * eighths < longest ? 8 * eighths : 0;
 }
 
 }  // namespace sluice::train

@@ -64,6 +64,16 @@ void check_task(const config::Config& config, const data::DatasetInfo& info, mod
                     "another model.task or data.name");
 }
 
+void warn_of_foreign_tokenizer(const config::Config& config, const data::DatasetInfo& info, int vocabulary) {
+  constexpr double kUsualPart = 0.9;  // models may have a few more rows than their tokenizers have tokens
+  const bool has_weights = !config.model.weights.empty() && !config.model.config.empty();
+  if (info.name.empty() || !has_weights) return;  // a batch of the user has no name
+  if (static_cast<double>(info.classes) >= kUsualPart * vocabulary) return;
+  log_warning("data set ", info.name, " has ", info.classes, " different tokens, but the model of ",
+              config.model.config, " has ", vocabulary,
+              "; if its weights were trained with another tokenizer, set data.tokenizer to that");
+}
+
 models::ModelOptions token_model(const config::Config& config, const data::DatasetInfo& info) {
   const auto refuse = [&](const char* key, int value) {
     if (value == 0) return;
@@ -85,11 +95,7 @@ models::ModelOptions token_model(const config::Config& config, const data::Datas
     throw ConfigError("model.vocabulary = ", sizes.vocabulary, ", but data set ", info.name, " has ", info.classes,
                       " different tokens; set it to ", info.classes, " or more");
   }
-  constexpr double kUsualPart = 0.9;  // models may have a few rows more than tokens, but not many
-  if (!config.model.config.empty() && static_cast<double>(info.classes) < kUsualPart * sizes.vocabulary) {
-    log_warning("data set ", info.name, " has ", info.classes, " different tokens, but the model of ",
-                config.model.config, " has ", sizes.vocabulary, "; its weights are of use only with its own tokenizer");
-  }
+  warn_of_foreign_tokenizer(config, info, sizes.vocabulary);
   options.vocabulary = sizes.vocabulary;
   options.context = sizes.context;
   if (has_labels) options.classes = label_count(config, info);

@@ -105,7 +105,7 @@ void open_data(Setup& setup, SetupFor what) {
   const config::Config& config = setup.config;
   const bool of_own_batch = what == SetupFor::kOwnBatch;
   if (!of_own_batch || !model_sizes_are_given(config.model))
-    std::tie(setup.train_set, setup.test_set) = open_sets(config, what == SetupFor::kEvaluation);
+    std::tie(setup.train_set, setup.test_set) = open_sets(config, what);
   if (setup.train_set != nullptr) check_order_of_samples(config, *setup.train_set);
   setup.global_batch = config::step_batch(config);
   if (!of_own_batch)
@@ -296,9 +296,9 @@ Setup with_settings(const Setup& setup, const config::Config& config) {
 }
 
 std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_sets(const config::Config& config,
-                                                                                    bool must_know_labels) {
+                                                                                    SetupFor what) {
   data::DatasetOptions options = dataset_options(config);
-  options.text.must_know_labels = must_know_labels;
+  options.text.must_know_labels = what == SetupFor::kEvaluation;
   std::shared_ptr<data::Dataset> train = data::open_dataset(options, data::Split::kTrain);
   if (config.data.validation > 0) return cut_in_two(train, config);
   const std::int64_t most = config.train.eval_limit;
@@ -311,6 +311,20 @@ void identify_data(Setup& setup) { setup.data = identity_of(*setup.train_set, *s
 std::vector<std::string> unused_devices(const Setup& setup, int slots) {
   return device::unused_names(setup.config.device.list.names, slots, setup.process.local_size);
 }
+
+namespace {
+
+// Length that the first process pads its batches of texts to, on average, rounded up to a multiple of 8. 0: unknown, or
+// not less than data.max_length.
+std::int64_t usual_tokens(const Setup& setup) {
+  if (setup.config.data.pad == "max") return 0;
+  data::LoaderOptions options = train_loader_options(setup);
+  options.share.first = 0;  // the same in all processes
+  const std::int64_t eighths = std::llround(std::ceil(data::mean_width(*setup.train_set, options) / 8));
+  return 8 * eighths < setup.train_set->info().context ? 8 * eighths : 0;
+}
+
+}  // namespace
 
 measure::Workload workload_of(const Setup& setup) {
   const bool is_text = setup.train_set != nullptr && setup.train_set->info().kind == SampleKind::kTokens;

@@ -77,7 +77,7 @@ void settle_schedule(Setup& setup, const std::string& schedule_text);
 // Sets batches_per_epoch and steps_per_epoch for a training split of so many samples.
 void count_epoch(Setup& setup, std::int64_t samples);
 [[nodiscard]] std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_sets(
-    const config::Config& config, bool must_know_labels = false);
+    const config::Config& config, SetupFor what = SetupFor::kRun);
 void identify_data(Setup& setup);
 
 // The first `slots` devices of device.list, and the threads of each CPU device. ConfigError if there are fewer.
@@ -111,9 +111,6 @@ void settle_worker(config::Config& config);
 [[nodiscard]] int configured_chunks(const Setup& setup);
 
 [[nodiscard]] measure::Workload workload_of(const Setup& setup);
-// Tokens of this process's part of a batch of texts on average, a multiple of 8; 0 if all batches are padded to
-// data.max_length.
-[[nodiscard]] std::int64_t usual_tokens(const Setup& setup);
 
 [[nodiscard]] int count_replicas(const Setup& setup);
 

@@ -204,21 +204,33 @@ storage::TensorMap read_adapters(const models::ModelOptions& model, const std::f
   return tensors;
 }
 
-// The adapters and the head of the folder, and the rest of `weights`.
-storage::TensorMap with_adapters_of(const std::filesystem::path& folder, const models::ModelOptions& model,
-                                    storage::TensorMap weights) {
-  storage::TensorMap tensors = read_adapters(model, folder);
-  tensors.merge(weights);
-  return tensors;
+// Replaces tensors by the adapters and the head of the folder.
+void take_adapters(const models::ModelOptions& model, const std::filesystem::path& folder,
+                   storage::TensorMap& tensors) {
+  storage::TensorMap taken = read_adapters(model, folder);
+  taken.merge(tensors);
+  tensors = std::move(taken);
+}
+
+// A run has trained a file's own adapters further than those of the folder.
+bool are_taken(const std::filesystem::path& adapters, const storage::TensorMap& weights) {
+  return !adapters.empty() && !has_adapters(weights);
+}
+
+std::string about_adapters(const std::filesystem::path& adapters, bool taken) {
+  if (adapters.empty()) return {};
+  return taken ? concat("adapters and head from ", adapters.string())
+               : "they have adapters of their own, so model.lora_weights is not read";
 }
 
 }  // namespace
 
 storage::TensorMap with_adapters(const models::ModelOptions& model, storage::TensorMap weights,
                                  const std::filesystem::path& adapters, const std::string& source) {
-  if (has_adapters(weights)) return weights;
-  if (!adapters.empty()) return with_adapters_of(adapters, model, std::move(weights));
-  if (model.lora_rank > 0) {
+  const bool taken = are_taken(adapters, weights);
+  if (taken) take_adapters(model, adapters, weights);
+  if (!adapters.empty()) log_info("weights of ", source, ": ", about_adapters(adapters, taken));
+  if (model.lora_rank > 0 && !has_adapters(weights)) {
     throw CheckpointError(source,
                           " has no adapters; set model.lora_weights, or model.lora_rank = 0 for the weights alone");
   }
@@ -234,7 +246,7 @@ void load_starting_weights(engine::Composition& composition, const models::Model
                           "the run that saved it, or merge its adapters first: sluice merge ",
                           file.string(), " --out FOLDER");
   }
-  const bool has_own = has_adapters(foreign.tensors);  // a run has trained those of `adapters` further
+  const bool takes_adapters = are_taken(adapters, foreign.tensors);
   StartingWeights weights = choose_starting_weights(model, std::move(foreign.tensors));
   weights.how = describe_how(foreign);
   weights.new_counters = foreign.new_counters;
@@ -246,16 +258,13 @@ void load_starting_weights(engine::Composition& composition, const models::Model
     const storage::TensorMap own = engine::model_tensors(composition);
     for (const std::string& name : *fresh) tensors[name] = own.at(name).clone();
   }
-  const bool takes_adapters = !adapters.empty() && !has_own;
   if (takes_adapters) {
-    tensors = with_adapters_of(adapters, model, std::move(tensors));
+    take_adapters(model, adapters, tensors);
     weights.fresh_adapters.clear();
   }
   engine::load_model(composition, tensors, file.string());
-  log_info("weights of ", file.string(), ": ", in_words(weights),
-           takes_adapters     ? concat("; adapters and head from ", adapters.string())
-           : adapters.empty() ? std::string()
-                              : "; they have adapters of their own, so model.lora_weights is not read");
+  const std::string more = about_adapters(adapters, takes_adapters);
+  log_info("weights of ", file.string(), ": ", in_words(weights), more.empty() ? "" : "; ", more);
 }
 
 }  // namespace sluice::train

@@ -35,11 +35,9 @@ std::vector<std::string> names_of_labels(const models::ModelOptions& model, cons
   return names;
 }
 
-void set_documents(const config::DataConfig& data, data::TextOptions& options) {
-  if (data.pack == "documents") options.pack = data::Packing::kApart;
-  if (data.pack == "joined") options.pack = data::Packing::kTogether;
-  if (data.documents == "line") options.documents = text::DocumentRule::kLine;
-  if (data.documents == "blank") options.documents = text::DocumentRule::kBlank;
+data::Packing packing_of(const std::string& word) {
+  if (word == "documents") return data::Packing::kApart;
+  return word == "joined" ? data::Packing::kTogether : data::Packing::kNone;
 }
 
 std::vector<std::string> numbers_as_names(std::int64_t count) {
@@ -90,14 +88,15 @@ data::TextOptions text_options(const config::Config& config, const models::Model
                             .stride = data.stride,
                             .pads_to_max = data.pad == "max",
                             .always_has_mask = keeps_features(config),
+                            .pack = packing_of(data.pack),
                             .text = data.text_column,
                             .text2 = data.pair_column,
                             .label = data.label_column,
                             .label_kind = data::LabelKind::kNone,
+                            .documents = text::document_rule(data.documents),
                             .adds_special_tokens = head == TextHead::kMlm,
                             .threads = device::available_cores()};
   if (model.text) options.class_names = model.text->label_names;
-  set_documents(data, options);
   if (!data.pair_column.empty() && head != TextHead::kClassify) {
     throw ConfigError("data.pair_column = \"", data.pair_column,
                       "\" applies only to model.task = \"classify\"; remove it");
@@ -136,8 +135,8 @@ namespace {
 std::string base_of_adapters(const std::filesystem::path& weights) {
   std::error_code ignored;
   if (weights.empty()) return {};
-  const std::filesystem::path path = std::filesystem::absolute(weights, ignored).lexically_normal(),
-                              folder = std::filesystem::is_directory(path, ignored) ? path : path.parent_path();
+  const std::filesystem::path folder =
+      storage::folder_of_weights(std::filesystem::absolute(weights, ignored).lexically_normal());
   return std::filesystem::exists(folder / "config.json", ignored) ? folder.string() : std::string();
 }
 
@@ -163,7 +162,7 @@ std::map<std::string, std::string> files_beside_weights(const config::Config& co
     if (std::error_code ignored; std::filesystem::is_regular_file(file, ignored))
       files[name] = storage::read_text(file);
   }
-  const bool is_json = tokenizer.extension() == ".json";
+  const bool is_json = tokenizer.extension() == ".json";  // from_pretrained() knows such a file by one name only
   files[is_json ? "tokenizer.json" : tokenizer.filename().string()] = storage::read_text(tokenizer);
   return files;
 }

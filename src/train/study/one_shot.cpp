@@ -14,7 +14,6 @@
 #include "engine/divergence.h"
 #include "engine/state.h"
 #include "models/foreign_weights.h"
-#include "models/lora.h"
 #include "report/run_totals.h"
 #include "storage/files.h"
 #include "storage/weights_files.h"
@@ -259,13 +258,15 @@ void settle_for_evaluation(config::Config& config, const EvaluationOptions& opti
   config.train.warmup_epochs = 0;
 }
 
-// A text model's own config.json has the order of its classes.
+// The config.json beside the weights has the order of their classes, so it replaces model.config.
 void take_own_config(EvaluatedModel& evaluated) {
-  if (models::kind_of(evaluated.config.model.name) != SampleKind::kTokens) return;
+  std::string& config = evaluated.config.model.config;
+  const fs::path own = storage::folder_of_weights(evaluated.file) / "config.json";
   std::error_code ignored;
-  const fs::path folder = fs::is_directory(evaluated.file, ignored) ? evaluated.file : evaluated.file.parent_path();
-  if (const fs::path own = folder / "config.json"; fs::is_regular_file(own, ignored))
-    evaluated.config.model.config = own.string();
+  if (!models::is_text(models::ModelOptions(evaluated.config.model)) || !fs::is_regular_file(own, ignored)) return;
+  if (!config.empty() && !fs::equivalent(config, own, ignored))
+    log_info("model.config is ", own.string(), ", which is beside the weights");
+  config = own.string();
 }
 
 // What an evaluation takes from the outputs of the model beside the scores.
