@@ -255,15 +255,7 @@ void refuse_other_kinds(const Reader& reader, const json& fields) {
 void read_labels(const Reader& reader, const json& fields, TextConfig& config) {
   const bool has_names = reader.has("id2label") && fields["id2label"].is_object();
   config.labels = has_names ? std::ssize(fields["id2label"]) : reader.count("num_labels", 2);
-  bool has_own = false;
-  std::vector<std::string> names;
-  for (std::int64_t i = 0; has_names && i < config.labels; ++i) {
-    const json name = fields["id2label"].value(std::to_string(i), json());
-    if (!name.is_string()) return;
-    has_own = has_own || name != concat("LABEL_", i);
-    names.push_back(name);
-  }
-  if (has_own) config.label_names = std::move(names);
+  config.label_names = own_label_names(fields);
 }
 
 TextType read_type(const Reader& reader) {
@@ -284,6 +276,24 @@ std::string family_of(TextType type) { return entry_of(type).family; }
 std::int64_t TextConfig::longest() const {
   const std::int64_t all = positions - first_position();
   return window > 0 ? std::min(all, window) : all;
+}
+
+std::vector<std::string> own_label_names(const json& config) {
+  const json* const table = config.contains("id2label") ? &config["id2label"] : nullptr;
+  if (table == nullptr || !table->is_object()) return {};
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < table->size(); ++i) {
+    const auto name = table->find(std::to_string(i));
+    if (name == table->end() || !name->is_string()) return {};
+    names.push_back(*name);
+  }
+  return names == default_label_names(std::ssize(names)) ? std::vector<std::string>() : names;
+}
+
+std::vector<std::string> default_label_names(std::int64_t count) {
+  std::vector<std::string> names;
+  for (std::int64_t i = 0; i < count; ++i) names.push_back(concat("LABEL_", i));
+  return names;
 }
 
 TextConfig parse_text_config(const json& fields, const std::string& source) {

@@ -36,7 +36,7 @@ struct TextConfig {
   std::int64_t window = 0;    // longest sequence without an effect of a sliding window; 0: there is no window
   std::int64_t padding = -1;  // id of the padding token; -1: none
   std::int64_t labels = 2;    // of the file; the model's are ModelOptions::classes
-  std::vector<std::string> label_names = {};  // in order; empty: there are none, or all are LABEL_0 and so on
+  std::vector<std::string> label_names = {};  // own_label_names()
   double epsilon = 0;                         // of all norms
   double deviation = 0.02;                    // of initial weights
   nn::GeluForm gelu = nn::GeluForm::kExact;
@@ -54,6 +54,11 @@ struct TextConfig {
 // The first field of `theirs` with which a model computes otherwise than with `ours` from the same tensors, with both
 // values; empty if they compute alike. Dropout is not compared.
 [[nodiscard]] std::string arithmetic_difference(const TextConfig& theirs, const TextConfig& ours);
+
+// Names of the classes in a config.json, in order; empty: there are none, or all are default_label_names().
+[[nodiscard]] std::vector<std::string> own_label_names(const nlohmann::json& config);
+// LABEL_0, LABEL_1, ..., by which Hugging Face numbers classes without names.
+[[nodiscard]] std::vector<std::string> default_label_names(std::int64_t count);
 
 using TextConfigPtr = std::shared_ptr<const TextConfig>;
 

@@ -50,7 +50,8 @@ Keys keys_of_tokens() {
        "What a document of the data set text is: a file, a line, or what blank lines separate. Each ends with the "
        "tokenizer's end-of-text token, if there is one and the model is no masked one",
        kSource},
-      {"data.mask_share", text_data<&C::mask_share>(), fraction(), "share",
+      {"data.mask_share", text_data<&C::mask_share>(),
+       RealRange{.low = 0, .high = 1, .low_open = true, .high_open = true}, "share",
        "Share of the tokens that a masked language model predicts; 80 % of them are masked, 10 % replaced, 10 % kept",
        kAdvanced},
   };

@@ -42,6 +42,14 @@ void sort_classes(std::vector<std::string>& names) {
   are_numbers ? std::ranges::sort(names, {}, number) : std::ranges::sort(names);
 }
 
+// If all names are class numbers, those of all `classes`; else the names.
+std::vector<std::string> numbered_if_numbers(const std::vector<std::string>& names, std::int64_t classes) {
+  std::vector<std::string> numbers;
+  for (std::int64_t i = 0; i < classes; ++i) numbers.push_back(std::to_string(i));
+  const auto is_number = [&](const std::string& name) { return std::ranges::find(numbers, name) != numbers.end(); };
+  return std::ranges::all_of(names, is_number) ? numbers : names;
+}
+
 // Names as they come, with their numbers.
 class ClassNumbers {
  public:
@@ -181,14 +189,15 @@ class LabelledText final : public Dataset {
     const auto unknown = std::ranges::find_if_not(
         names, [&](const std::string& name) { return std::ranges::find(of_model, name) != of_model.end(); });
     if (unknown == names.end()) return of_model;
+    if (of_model.front() == "LABEL_0") return numbered_if_numbers(names, std::ssize(of_model));
     if (options_.must_know_labels) {
       throw DataError("data set ", info_.name, ": label \"", printable(*unknown),
                       "\" is not one of the model's: ", listed(of_model), did_you_mean(*unknown, of_model),
                       "; correct the label, or evaluate with the labels that the model was trained with");
     }
     if (info_.split == Split::kTrain) {
-      log_warning("label ", printable(*unknown), " of the data is not in id2label of model.config (", of_model.front(),
-                  ", ...), so classes are numbered by the data; to use a trained head, rename the labels as there");
+      log_warning("label ", printable(*unknown), " of the data is not a class of the model (", listed(of_model),
+                  "), so classes are numbered by the data; to use a trained head, rename the labels as there");
     }
     return names;
   }

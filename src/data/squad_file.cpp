@@ -73,10 +73,10 @@ class Parser {
     question.text = text(json, "question", owner);
     const auto impossible = json.find("is_impossible");
     const bool has_none = impossible != json.end() && impossible->is_boolean() && impossible->get<bool>();
-    file_.has_impossible = file_.has_impossible || has_none;
     if (!has_none) {
       for (const Json& answer : list(json, "answers", owner)) add_answer(question, answer, owner);
     }
+    file_.has_impossible = file_.has_impossible || question.answers.empty();
     file_.questions.push_back(std::move(question));
   }
 

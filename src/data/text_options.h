@@ -27,7 +27,9 @@ struct TextOptions {
   Packing pack = Packing::kNone;                      // tokens, text
   std::string text = "text", text2, label = "label";  // columns of jsonl and csv; empty text2: one text
   LabelKind label_kind = LabelKind::kClass;           // kNone: the texts themselves are to be learnt
-  std::vector<std::string> class_names = {};          // of a model, in order; used if they hold all labels of the texts
+  // Of a model's head, in order; used if they hold all labels of the texts. If they are LABEL_0, LABEL_1, ..., whole
+  // numbers as labels count as these too.
+  std::vector<std::string> class_names = {};
   // Evaluations: a label that class_names lacks is an error, because the head has learned these classes.
   bool must_know_labels = false;
   text::DocumentRule documents = text::DocumentRule::kFile;  // of text

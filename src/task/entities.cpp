@@ -7,12 +7,12 @@ namespace {
 
 bool begins_at(std::span<const EntityLabel> labels, std::size_t i) {
   if (i == labels.size() || labels[i].name < 0) return false;
-  return i == 0 || labels[i].begins || labels[i].name != labels[i - 1].name;
+  return i == 0 || labels[i].begins || labels[i - 1].ends || labels[i].name != labels[i - 1].name;
 }
 
 bool ends_before(std::span<const EntityLabel> labels, std::size_t i) {
   if (i == 0 || labels[i - 1].name < 0) return false;
-  return i == labels.size() || labels[i].name != labels[i - 1].name || labels[i].begins;
+  return i == labels.size() || labels[i].begins || labels[i - 1].ends || labels[i].name != labels[i - 1].name;
 }
 
 }  // namespace
@@ -22,9 +22,11 @@ std::vector<EntityLabel> entity_labels(const std::vector<std::string>& names) {
   std::vector<EntityLabel> labels;
   for (const std::string& name : names) {
     EntityLabel& label = labels.emplace_back();
-    if (!name.starts_with("B-") && !name.starts_with("I-")) continue;
+    const char kind = name.size() > 2 && name[1] == '-' ? name[0] : 'O';
+    const bool begins = kind == 'B' || kind == 'S', ends = kind == 'E' || kind == 'S';
+    if (!begins && !ends && kind != 'I') continue;
     const auto at = std::ranges::find(known, name.substr(2));
-    label = {at - known.begin(), name.starts_with("B-")};
+    label = {at - known.begin(), begins, ends};
     if (at == known.end()) known.push_back(name.substr(2));
   }
   return labels;

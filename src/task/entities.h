@@ -1,5 +1,6 @@
-// entities: named entities of a sequence of IOB2 labels, as seqeval counts them by default: an entity begins at B-NAME,
-// or at I-NAME after another label; it goes on through I-NAME. Pure functions.
+// entities: named entities of a sequence of IOB2 or IOBES labels, as seqeval counts them by default: an entity begins
+// at B-NAME or S-NAME, or at I-NAME or E-NAME after another label; it ends with S-NAME, E-NAME, or before another
+// label. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,11 @@ namespace sluice::task {
 
 struct EntityLabel {
   std::int64_t name = -1;  // number of the entity's name; -1: outside of entities
-  bool begins = false;     // B-NAME
+  bool begins = false;     // B-NAME, S-NAME
+  bool ends = false;       // E-NAME, S-NAME
 };
 
-// Labels that begin neither with B- nor with I- are outside.
+// Labels without one of the four prefixes are outside.
 [[nodiscard]] std::vector<EntityLabel> entity_labels(const std::vector<std::string>& names);
 
 struct EntityCounts {

@@ -6,88 +6,23 @@
 
 import json
 import math
-import pathlib
-import random
 import sys
-import tempfile
 import unittest
 
 import sluice_cli as cli
 
 try:
-    import tokenizers
     import torch
     import transformers
     from safetensors.torch import load_file
+    from text_case import LENGTH, ROWS, SIZES, STEPS, WORDS, TextCase, questions, sentence
 except ImportError:
     sys.exit(77)
 
 from text_loops import EXACT, batch_of, train_loop
 
-STEPS, ROWS, LENGTH = 30, 8, 24
-WORDS = "a river runs past old mills while quiet herons stand near reeds and watch small silver fish".split()
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64, "max_position_embeddings": 64}
 
-
-def sentence(rng, words):
-    return " ".join(rng.choice(WORDS) for _ in range(words))
-
-
-def questions(rng, count):
-    paragraphs = []
-    for number in range(count):
-        context = sentence(rng, rng.randrange(5, 12))
-        begin = context.index(" ") + 1
-        answer = context[begin:].split()[0]
-        paragraphs.append({"context": context, "qas": [{"id": f"q{number}", "question": sentence(rng, 3), "answers": [
-            {"text": answer, "answer_start": begin}]}]})
-    return {"version": "1.1", "data": [{"title": "mills", "paragraphs": paragraphs}]}
-
-
-def make_tokenizer(file):
-    tokenizer = tokenizers.BertWordPieceTokenizer()
-    tokenizer.train_from_iterator([" ".join(WORDS)] * 4, vocab_size=120, min_frequency=1, show_progress=False)
-    ends = [(token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]")]
-    tokenizer._tokenizer.post_processor = tokenizers.processors.BertProcessing(*ends)
-    tokenizer.save(str(file))
-    return tokenizer.get_vocab_size()
-
-
-class TextTraining(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.rng = random.Random(1)
-        self.vocabulary = make_tokenizer(self.folder / "tokenizer.json")
-        self.tokenizer = tokenizers.Tokenizer.from_file(str(self.folder / "tokenizer.json"))
-
-    def save_model(self, kind, config):
-        torch.manual_seed(1)
-        model = kind._from_config(config, dtype=torch.float64, attn_implementation="sdpa")
-        model.save_pretrained(self.folder / "start")
-        return model.train()
-
-    def configuration(self, name, data, task, **more):
-        tables = {
-            "device": {"list": "cpu", "threads": 1},
-            "model": {"name": name, "config": str(self.folder / "start/config.json"), "weights": str(self.folder / "start"),
-                      "task": task},
-            "data": {"path": str(self.folder), "tokenizer": str(self.folder / "tokenizer.json"), "max_length": LENGTH, **data},
-            "train": {"steps": STEPS, "global_batch": ROWS, "eval_batch": 3, "optimizer": "adamw", "lr": 1e-3,
-                      "weight_decay": 0.01, "clip_norm": 1.0, "precision": "fp64", "deterministic": True},
-            "checkpoint": {"every_steps": 10},
-            "log": {"tensorboard": False},
-        }
-        for table, values in more.items():
-            tables.setdefault(table, {}).update(values)
-        return cli.write_config(self.folder / f"{task}.toml", **tables)
-
-    def write_rows(self, name, rows):
-        (self.folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-    def train(self, config, run, *arguments):
-        cli.must_run("train", config, "--run-dir", self.folder / run, *arguments)
-        return cli.checkpoints(self.folder / run)[STEPS]
-
+class TextTraining(TextCase):
     def assert_equals_loop(self, checkpoint, model):
         ours, theirs = load_file(checkpoint / "model.safetensors"), model.state_dict()
         gradients = {name: parameter.grad.norm() for name, parameter in model.named_parameters()}
@@ -272,25 +207,6 @@ class TextTraining(unittest.TestCase):
                 found = json.loads(out.read_text())["fingerprint"]
                 self.assertEqual((found["context"], found.get("usual_tokens")), (LENGTH, wanted))
 
-    def test_documents_of_a_text_are_a_file_lines_or_what_blank_lines_separate(self):
-        lines = [" ".join(self.rng.sample(WORDS, 6)) + "\n" for _ in range(10)]
-        for name in ("train.txt", "val.txt"):
-            (self.folder / name).write_text("\n".join(a + b for a, b in zip(lines[::2], lines[1::2])))
-        self.save_model(transformers.BertForMaskedLM,
-                        transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
-        (self.folder / "tokenizer.json").rename(self.folder / "words.json")
-        file = self.configuration("bert", {"name": "text", "pack": "documents", "tokenizer": str(self.folder / "words.json")},
-                                  "mlm", train={"global_batch": 1, "steps": 1})
-        around = 2  # tokens around a document
-        packed = {"file": math.ceil((60 + around) / LENGTH), "line": 10 / (LENGTH // (6 + around)),
-                  "blank": 5 / (LENGTH // (12 + around))}
-        for documents, samples in packed.items():
-            cli.must_run("train", file, "--run-dir", self.folder / documents, *cli.options(data={"documents": documents}))
-            self.assertEqual(cli.events(self.folder / documents, "step")[0]["batches"], math.ceil(samples), documents)
-        saved = {file.name for file in cli.checkpoints(self.folder / "line")[1].iterdir()}
-        self.assertIn("tokenizer.json", saved, "the name that from_pretrained() looks for")
-        self.assertNotIn("words.json", saved)
-
     def test_a_checkpoint_goes_on_only_with_its_own_config(self):
         self.write_rows("train.jsonl", [{"text": sentence(self.rng, 5), "label": "xy"[i % 2]} for i in range(ROWS)])
         self.write_rows("test.jsonl", [{"text": "a river", "label": "x"}])
@@ -306,57 +222,6 @@ class TextTraining(unittest.TestCase):
         loss = cli.events(self.folder / "run", "eval")[-1]["loss"]
         for source in (("--checkpoint", end), (file, "--weights", end)):
             self.assertAlmostEqual(json.loads(cli.must_run("eval", *source, "--json").stdout)["loss"], loss, places=12)
-
-    def test_evaluations_number_classes_as_the_checkpoint_does(self):
-        labels = ("bad", "fair", "good")
-        rows = [{"text": sentence(self.rng, 4), "label": label} for label in labels * 8]
-        self.write_rows("train.jsonl", rows)
-        self.write_rows("test.jsonl", rows)
-        self.save_model(transformers.BertForSequenceClassification,
-                        transformers.BertConfig(vocab_size=self.vocabulary, num_attention_heads=2, num_labels=3, **SIZES))
-        file = self.configuration("bert", {"name": "jsonl"}, "classify")
-        end = self.train(file, "run")
-        cli.must_run("eval", "--checkpoint", end, "--logits", self.folder / "logits.safetensors")
-        whole = load_file(self.folder / "logits.safetensors")
-        losses = torch.nn.functional.cross_entropy(whole["logits"], whole["labels"], reduction="none")
-        self.assertEqual(whole["labels"].tolist(), [0, 1, 2] * 8)
-        (self.folder / "some").mkdir()
-        some = cli.options(data={"path": str(self.folder / "some")}, train={"steps": 0, "epochs": 1, "warmup_steps": 5})
-        for wanted in (labels[1:], labels[:2], labels[::2]):
-            for name in ("train", "test"):
-                self.write_rows(f"some/{name}.jsonl", [row for row in rows if row["label"] in wanted])
-            expected = losses[[row["label"] in wanted for row in rows]].mean().item()
-            for source in (("--checkpoint", end), (file, "--weights", end)):
-                found = json.loads(cli.must_run("eval", *source, *some, "--json").stdout)
-                self.assertAlmostEqual(found["loss"], expected, places=9, msg=(wanted, source))
-        self.write_rows("some/test.jsonl", [row | {"label": "worse"} for row in rows])
-        self.assertIn("not one of the classes: bad, fair, good", cli.error_of(cli.run("eval", "--checkpoint", end, *some)))
-
-    def refused(self, config, *sets):
-        done = cli.run("train", config, "--run-dir", self.folder / "refused", *sets)
-        self.assertNotEqual(done.returncode, 0)
-        return cli.error_of(done)
-
-    def test_what_does_not_fit_is_refused(self):
-        self.write_rows("train.jsonl", [{"text": "a river", "label": "x"}, {"text": "old", "label": "y"}] * 4)
-        self.write_rows("test.jsonl", [{"text": "a", "label": "x"}])
-        config = transformers.BertConfig(vocab_size=self.vocabulary - 1, num_attention_heads=2, **SIZES)
-        self.save_model(transformers.BertForSequenceClassification, config)
-        file = self.configuration("bert", {"name": "jsonl"}, "classify")
-        self.assertIn("take the tokenizer that belongs to the model", self.refused(file))
-        self.save_model(transformers.BertForSequenceClassification, transformers.BertConfig(
-            vocab_size=2 * self.vocabulary, num_attention_heads=2, **SIZES))
-        done = cli.must_run("train", file, "--run-dir", self.folder / "small", *cli.options(train={"steps": 1}))
-        self.assertIn("were trained with another tokenizer, set data.tokenizer to that", done.stderr)
-        self.save_model(transformers.BertForSequenceClassification, transformers.BertConfig(
-            vocab_size=self.vocabulary, num_attention_heads=2, **SIZES))
-        tokens = cli.options(data={"name": "toy", "tokenizer": ""}, model={"classes": 2})
-        self.assertIn('model.task = "classify" does not fit data set toy', self.refused(file, *tokens))
-        pair = cli.options(model={"task": "mlm"}, data={"pair_column": "label"})
-        self.assertIn('data.pair_column = "label" applies only to model.task = "classify"', self.refused(file, *pair))
-        done = cli.run("eval", file, "--weights", self.folder / "start", "--predictions", self.folder / "out.json")
-        self.assertIn('model.task is not "qa"', cli.error_of(done))
-        self.assertFalse((self.folder / "out.json").exists())
 
 
 if __name__ == "__main__":

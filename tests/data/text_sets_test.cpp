@@ -67,12 +67,28 @@ TEST_F(TextSets, ClassesHaveTheOrderOfAModelThatKnowsThem) {
   testing::internal::CaptureStderr();
   EXPECT_THAT(open("csv", wanted)->info().class_names, ElementsAre("ape", "zoo"));
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("label ape of the data is not in id2label of model.config (zoo, ...)"));
+              HasSubstr("label ape of the data is not a class of the model (zoo, cow)"));
   wanted.must_know_labels = true;
   for (const Split split : {Split::kTrain, Split::kTest})
     EXPECT_THAT(opening("csv", wanted, split), says("label \"ape\" is not one of the model's: zoo, cow"));
   wanted.class_names = {"zoo", "cow", "ape"};
   EXPECT_THAT(numbers(open("csv", wanted)->read_fields(Numbers{0, 1}).at("targets")), ElementsAre(0, 2));
+}
+
+TEST_F(TextSets, DefaultNamesOfAModelAreNumbers) {
+  TextOptions wanted = options(8);
+  for (int i = 0; i < 12; ++i) wanted.class_names.push_back(concat("LABEL_", i));
+  write("train.csv", "text,label\na,LABEL_2\nb,LABEL_10\n");
+  EXPECT_THAT(numbers(open("csv", wanted)->read_fields(Numbers{0, 1}).at("targets")), ElementsAre(2, 10));
+  write("train.csv", "text,label\na,11\nb,3\n");
+  write("test.csv", "text,label\na,4\n");
+  EXPECT_THAT(numbers(open("csv", wanted)->read_fields(Numbers{0, 1}).at("targets")), ElementsAre(11, 3));
+  EXPECT_EQ(open("csv", wanted)->info().class_names.size(), 12U);
+  EXPECT_THAT(numbers(open("csv", wanted, Split::kTest)->read_fields(Numbers{0}).at("targets")), ElementsAre(4));
+  for (const char* labels : {"a,12\nb,3\n", "a,-1\nb,3\n", "a,x\nb,3\n"}) {
+    write("train.csv", std::string("text,label\n") + labels);
+    EXPECT_EQ(open("csv", wanted)->info().class_names.size(), 2U) << labels;
+  }
 }
 
 TEST_F(TextSets, RefuseLabelsThatAreNone) {

@@ -151,6 +151,7 @@ TEST(Regression, OfAConstantHasNoCorrelation) {
 
 // seqeval's get_entities(), with a label O between sequences.
 using Found = std::set<std::tuple<std::string, int, int, int>>;
+bool is_one_of(std::string_view tags, char tag) { return tags.find(tag) != std::string_view::npos; }
 Found entities_by_seqeval(const std::vector<std::vector<std::string>>& rows) {
   Found found;
   for (int row = 0; row < static_cast<int>(rows.size()); ++row) {
@@ -162,9 +163,9 @@ Found entities_by_seqeval(const std::vector<std::vector<std::string>>& rows) {
     for (int i = 0; i < static_cast<int>(labels.size()); ++i) {
       const char tag = labels[i][0];
       const std::string type = labels[i].substr(labels[i].find('-') + 1);
-      const bool is_other = last_type != type;
-      if (last_tag != 'O' && (tag == 'B' || tag == 'O' || is_other)) found.emplace(last_type, row, begin, i - 1);
-      if (tag == 'B' || (tag == 'I' && (last_tag == 'O' || is_other))) begin = i;
+      const bool is_apart = is_one_of("ES", last_tag) || last_type != type;
+      if (last_tag != 'O' && (is_apart || is_one_of("BSO", tag))) found.emplace(last_type, row, begin, i - 1);
+      if (is_one_of("BS", tag) || (tag != 'O' && (is_apart || last_tag == 'O'))) begin = i;
       last_tag = tag, last_type = type;
     }
   }
@@ -172,14 +173,15 @@ Found entities_by_seqeval(const std::vector<std::vector<std::string>>& rows) {
 }
 
 TEST(TokenClassification, CountsEntitiesAsSeqevalDoes) {
-  const std::vector<std::string> names{"O", "B-PER", "I-PER", "B-LOC", "I-LOC"};
+  const std::vector<std::string> names{"O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC", "S-LOC", "S-PER"};
+  const std::int64_t classes = std::ssize(names);
   const TaskPtr task = make_token_classification(names);
   EXPECT_THAT(names_of(task), ElementsAre("f1", "top1"));
   std::int64_t right = 0;
   for (int seed = 0; seed < 60; ++seed) {
-    at::Tensor logits = random_like({6, 9, 5}, seed);
-    const at::Tensor real = random_classes({6, 9}, 5, seed + 100);
-    logits = logits + at::one_hot(real, 5) * 2;
+    at::Tensor logits = random_like({6, 9, classes}, seed);
+    const at::Tensor real = random_classes({6, 9}, classes, seed + 100);
+    logits = logits + at::one_hot(real, classes) * 2;
     const at::Tensor hidden = random_classes({6, 9}, 4, seed + 200).eq(0);
     const at::Tensor targets = real.masked_fill(hidden, kNoTarget), guess = logits.argmax(2);
     std::vector<std::vector<std::string>> found(6), wanted(6);

@@ -118,7 +118,7 @@ TEST(Constants, WeightsWithTokensOfTheirOwnAreRefusedOnBytes) {
   const storage::TensorMap tensors{{"transformer.ln_f.bias", at::zeros({768})}};
   storage::write_safetensors(dir / "public.safetensors", tensors);
   const auto check = [&](const char* file) {
-    return [&, file] { check_tokens_of_weights(dir / file, gpt2, {.name = "text"}); };
+    return [&, file] { check_tokens_of_weights(dir / file, {}, gpt2, {.name = "text"}); };
   };
   EXPECT_THAT(check("public.safetensors"),
               testing::ThrowsMessage<ConfigError>(AllOf(HasSubstr("use a vocabulary of 50257 tokens"),

@@ -40,7 +40,7 @@ Constants starting_constants(Setup& setup) {
   if (setup.config.model.weights.empty()) return constants_of_model(setup.model);
   setup.weights_path = storage::resolve_weights(setup.config.model.weights);
   const std::filesystem::path& weights = setup.weights_path;
-  check_tokens_of_weights(weights, setup.model, setup.train_set->info());
+  check_tokens_of_weights(weights, setup.config, setup.model, setup.train_set->info());
   return constants_of_weights(weights, setup.config, setup.model);
 }
 

@@ -98,6 +98,17 @@ Constants public_constants(storage::AboutWeights about, const fs::path& weights,
   return constants;
 }
 
+// A tokenizer saved again may have other bytes, so this is no error.
+void warn_of_other_tokenizer(const fs::path& weights, const fs::path& tokenizer) {
+  const fs::path own = storage::folder_of_weights(weights) /
+                       (tokenizer.extension() == ".json" ? "tokenizer.json" : tokenizer.filename());
+  std::error_code ignored;
+  if (tokenizer.empty() || !fs::is_regular_file(own, ignored) || fs::equivalent(own, tokenizer, ignored)) return;
+  if (storage::digest_file(own).xxh3_128 == storage::digest_file(tokenizer).xxh3_128) return;
+  log_warning("data.tokenizer = ", tokenizer.string(), " is another file than ", own.string(),
+              "; if this is another tokenizer, its tokens mean something else to the weights");
+}
+
 }  // namespace
 
 json Constants::to_json() const {
@@ -148,8 +159,9 @@ void put_constants(const Constants& constants, storage::CheckpointContents& cont
   contents.metadata[kMetadata] = constants.to_json().dump();
 }
 
-void check_tokens_of_weights(const fs::path& weights, const models::ModelOptions& model,
+void check_tokens_of_weights(const fs::path& weights, const config::Config& config, const models::ModelOptions& model,
                              const data::DatasetInfo& data) {
+  warn_of_other_tokenizer(weights, config.data.tokenizer);
   constexpr int kBytes = 256;
   if (!data.has_bytes || models::kind_of(model.name) != SampleKind::kTokens ||
       models::token_sizes(model).vocabulary <= kBytes)

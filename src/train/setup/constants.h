@@ -37,7 +37,8 @@ struct Constants {
 
 void put_constants(const Constants& constants, storage::CheckpointContents& contents);
 
-void check_tokens_of_weights(const std::filesystem::path& weights, const models::ModelOptions& model,
-                             const data::DatasetInfo& data);
+// Warns if the file data.tokenizer is not the one beside the weights. ConfigError for bytes if the weights know tokens.
+void check_tokens_of_weights(const std::filesystem::path& weights, const config::Config& config,
+                             const models::ModelOptions& model, const data::DatasetInfo& data);
 
 }  // namespace sluice::train

@@ -122,10 +122,6 @@ void leave_fresh(const HeadPart& part, StartingWeights& weights, std::vector<std
   std::erase_if(weights.taken, is_of_part);
 }
 
-bool has_adapters(const storage::TensorMap& tensors) {
-  return std::ranges::any_of(tensors, [](const auto& entry) { return models::is_adapter(entry.first); });
-}
-
 // A file without any adapter has the weights below them.
 std::vector<std::string> fresh_adapters(const models::ModelOptions& model, const storage::TensorMap& file) {
   std::vector<std::string> names;
@@ -153,6 +149,10 @@ std::string describe_how(const models::ForeignWeights& foreign) {
 }
 
 }  // namespace
+
+bool has_adapters(const storage::TensorMap& tensors) {
+  return std::ranges::any_of(tensors, [](const auto& entry) { return models::is_adapter(entry.first); });
+}
 
 StartingWeights choose_starting_weights(const models::ModelOptions& model, storage::TensorMap file) {
   const Head head = head_of(model);

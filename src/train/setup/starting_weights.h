@@ -16,6 +16,8 @@
 
 namespace sluice::train {
 
+[[nodiscard]] bool has_adapters(const storage::TensorMap& tensors);
+
 struct StartingWeights {
   storage::TensorMap taken, unused;           // tensors of the file; not yet checked against the model
   std::vector<std::string> of_other_classes;  // the file's tensors are for `file_classes` classes

@@ -14,6 +14,7 @@
 #include "task/text_tasks.h"
 #include "text/tokenizer.h"
 #include "train/setup/setup.h"
+#include "train/setup/starting_weights.h"
 
 namespace sluice::train {
 namespace {
@@ -30,14 +31,47 @@ void refuse_smoothing(double label_smoothing, const char* task) {
 // Empty: unknown.
 std::vector<std::string> names_of_labels(const models::ModelOptions& model, const data::DatasetInfo* data) {
   if (data == nullptr || data->class_names.empty()) return {};
-  std::vector<std::string> names = data->class_names;
-  while (std::ssize(names) < model.classes) names.push_back(concat("LABEL_", names.size()));
+  std::vector<std::string> names =
+      models::default_label_names(std::max<std::int64_t>(model.classes, std::ssize(data->class_names)));
+  std::ranges::copy(data->class_names, names.begin());
   return names;
+}
+
+// Names of the classes of the head that the model starts with: those of the config.json beside the file with the head,
+// else of model.config. Without any, default names.
+std::vector<std::string> names_of_head(const config::Config& config, const models::ModelOptions& model) {
+  std::vector<std::filesystem::path> files;
+  for (const std::string& weights : {config.model.lora_weights, config.model.weights}) {
+    if (!weights.empty())
+      files.push_back(storage::folder_of_weights(storage::resolve_weights(weights)) / "config.json");
+  }
+  const bool has_own = files.size() == 2 && has_adapters(storage::read_weights(config.model.weights));
+  if (has_own) std::swap(files[0], files[1]);  // model.lora_weights is not read
+  if (!config.model.config.empty()) files.emplace_back(config.model.config);
+  for (const std::filesystem::path& file : files) {
+    std::vector<std::string> names = models::own_label_names(storage::read_object(file));
+    if (!names.empty()) return names;
+  }
+  const std::int64_t of_file = model.text ? model.text->labels : 0;
+  return models::default_label_names(config.model.classes > 0 ? config.model.classes : of_file);
 }
 
 data::Packing packing_of(const std::string& word) {
   if (word == "documents") return data::Packing::kApart;
   return word == "joined" ? data::Packing::kTogether : data::Packing::kNone;
+}
+
+// Bytes are running text, and other tasks have one text a sample.
+void check_documents(const config::DataConfig& data, TextHead head) {
+  const bool is_modelled = head == TextHead::kLm || head == TextHead::kMlm;
+  const bool has_documents = is_modelled && data.name != "toy" && !(data.name == "text" && data.tokenizer.empty());
+  const auto refuse = [&](const std::string& key, const std::string& value, const char* needs) {
+    throw ConfigError("data.", key, " = \"", value, "\" needs ", needs, "; remove it");
+  };
+  if (data.pack != config::DataConfig().pack && !has_documents)
+    refuse("pack", data.pack, "a language model and the documents of a tokenizer");
+  if (data.documents != config::DataConfig().documents && !(has_documents && data.name == "text"))
+    refuse("documents", data.documents, "data.name = \"text\" with data.tokenizer");
 }
 
 std::vector<std::string> numbers_as_names(std::int64_t count) {
@@ -83,6 +117,7 @@ data::TextOptions text_options(const config::Config& config, const models::Model
                       " positions; set it to ", positions, " or less");
   }
   const TextHead head = models::text_head(model);
+  check_documents(data, head);
   data::TextOptions options{.tokenizer = data.tokenizer,
                             .max_length = data.max_length > 0 ? data.max_length : positions,
                             .stride = data.stride,
@@ -96,7 +131,7 @@ data::TextOptions text_options(const config::Config& config, const models::Model
                             .documents = text::document_rule(data.documents),
                             .adds_special_tokens = head == TextHead::kMlm,
                             .threads = device::available_cores()};
-  if (model.text) options.class_names = model.text->label_names;
+  if (head == TextHead::kClassify || head == TextHead::kTokens) options.class_names = names_of_head(config, model);
   if (!data.pair_column.empty() && head != TextHead::kClassify) {
     throw ConfigError("data.pair_column = \"", data.pair_column,
                       "\" applies only to model.task = \"classify\"; remove it");

@@ -238,9 +238,9 @@ void apply_and_write(engine::TrainStep& step, const engine::Composition& composi
 }
 
 Constants constants_of(const EvaluatedModel& evaluated, const Setup& setup) {
+  check_tokens_of_weights(evaluated.file, setup.config, setup.model, setup.test_set->info());
   if (!evaluated.checkpoint.empty())
     return saved_constants(evaluated.state, setup.model, evaluated.checkpoint.string());
-  check_tokens_of_weights(evaluated.file, setup.model, setup.test_set->info());
   return constants_of_weights(evaluated.file, setup.config, setup.model);
 }
 
@@ -258,14 +258,15 @@ void settle_for_evaluation(config::Config& config, const EvaluationOptions& opti
   config.train.warmup_epochs = 0;
 }
 
-// The config.json beside the weights has the order of their classes, so it replaces model.config.
+// A text model computes as the config.json beside its weights says, which replaces model.config unless this alone names
+// the classes.
 void take_own_config(EvaluatedModel& evaluated) {
   std::string& config = evaluated.config.model.config;
   const fs::path own = storage::folder_of_weights(evaluated.file) / "config.json";
   std::error_code ignored;
   if (!models::is_text(models::ModelOptions(evaluated.config.model)) || !fs::is_regular_file(own, ignored)) return;
-  if (!config.empty() && !fs::equivalent(config, own, ignored))
-    log_info("model.config is ", own.string(), ", which is beside the weights");
+  const auto names_in = [](const fs::path& file) { return models::own_label_names(storage::read_object(file)); };
+  if (names_in(own).empty() && !config.empty() && !names_in(config).empty()) return;
   config = own.string();
 }
 
@@ -316,6 +317,7 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
     storage::check_output("--predictions", options.predictions, {options.config_file, options.weights});
   EvaluatedModel evaluated = evaluated_model(options);
   settle_for_evaluation(evaluated.config, options);
+  evaluated.config.model.weights = evaluated.file.string();
   take_own_config(evaluated);
   Setup setup = make_setup(evaluated.config, {}, SetupFor::kEvaluation, evaluated.schedule_text);
   setup.take(constants_of(evaluated, setup));
@@ -360,13 +362,14 @@ double run_single_step(const config::Config& wanted, const SingleStepOptions& op
   storage::check_output(
       "--out", options.out,
       {options.config_file, options.weights, options.batch, config.model.weights, config.pipeline.order});
+  if (!options.weights.empty()) config.model.weights = options.weights.string();
   Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
   warn_of_unusual_settings(setup);
   log_changes_left_out(config);
-  fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
+  fs::path weights = config.model.weights;
   if (!weights.empty()) {
     weights = storage::resolve_weights(weights);
-    if (options.batch.empty()) check_tokens_of_weights(weights, setup.model, setup.train_set->info());
+    if (options.batch.empty()) check_tokens_of_weights(weights, config, setup.model, setup.train_set->info());
     setup.take(constants_of_weights(weights, config, setup.model));
   }
   engine::Engine engine(decide_plan(setup), engine_options(setup));
