@@ -57,7 +57,7 @@ Engine::Engine(const Plan& plan, EngineOptions options) : options_(std::move(opt
   const DeviceChoice where = options_.devices_of(plan);
   connect(plan, options_on(where));
   compose_on(plan, where);
-  options_.compose.make_layers = options_.make_layers_without_values;  // of all later plans
+  if (options_.make_layers_without_values) options_.compose.make_layers = options_.make_layers_without_values;
 }
 
 void Engine::compose_on(const Plan& plan, const DeviceChoice& where) {

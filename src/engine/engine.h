@@ -25,8 +25,9 @@ namespace sluice::engine {
 struct EngineOptions {
   // The engine sets its devices and threads (from devices_of()), its device threads and its recorder.
   ComposeOptions compose;
-  // Makes the layers of a later plan, which takes over the state: values are not needed (meta tensors).
-  std::function<pipeline::LayerList()> make_layers_without_values;
+  // Makes the layers of a later plan, which takes over the state: values are not needed (meta tensors). Null:
+  // ComposeOptions::make_layers.
+  std::function<pipeline::LayerList()> make_layers_without_values = nullptr;
   TrainStepOptions step;
   // Chooses devices for plans of any shape; ConfigError if there are too few devices.
   std::function<DeviceChoice(const Plan&)> devices_of;
