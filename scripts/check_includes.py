@@ -21,6 +21,7 @@ MAY_INCLUDE = {
     "comm": {"core", "device"},
     "nn": {"core"},
     "models": {"core", "nn"},
+    "graph": {"core", "nn"},
     "task": {"core", "nn", "text"},
     "optim": {"core"},
     "data": {"core", "text"},

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/json_node.h"
 #include "text/decoder.h"
-#include "text/json_node.h"
 #include "text/normalizer.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"

@@ -1,9 +1,9 @@
 // Reads tokenizer.json.
 #include <utility>
 
+#include "core/json_node.h"
 #include "text/byte_level.h"
 #include "text/json_components.h"
-#include "text/json_node.h"
 #include "text/models.h"
 #include "text/tokenizer.h"
 

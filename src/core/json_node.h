@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "core/text.h"
 
-namespace sluice::text {
+namespace sluice {
 
 class JsonNode {
  public:
@@ -88,4 +88,4 @@ class JsonNode {
   bool is_root_ = true;
 };
 
-}  // namespace sluice::text
+}  // namespace sluice

@@ -1,0 +1,20 @@
+// aliases: which values of a program share memory, and which nodes write to it. Pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/program.h"
+
+namespace sluice::graph {
+
+// Tensors that the node writes to: of operators in place ("relu_"), and the running statistics of norms.
+[[nodiscard]] std::vector<ValueId> written_by(const Node& node);
+
+struct Aliases {
+  std::vector<int> group;                 // [value]: values with the same number may share memory
+  std::vector<std::vector<int>> writers;  // [group]: nodes that write to it, ascending
+};
+[[nodiscard]] Aliases find_aliases(const Program& program);
+
+}  // namespace sluice::graph

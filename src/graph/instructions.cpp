@@ -1,0 +1,370 @@
+#include "graph/instructions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "graph/aliases.h"
+#include "graph/random_nodes.h"
+#include "graph/scalar_type.h"
+
+namespace sluice::graph {
+namespace {
+
+using c10::IValue;
+using Fill = Instruction::Fill;
+using Kind = Instruction::Kind;
+
+[[noreturn]] void refuse(const Node& node, const std::string& why) {
+  throw ConfigError(node.described(), " ", why, "; docs/how-to/pytorch_models.md says what to do");
+}
+
+bool is_assertion(const Node& node) {
+  return node.target == "aten::_assert_tensor_metadata" || node.target == "aten::_assert_scalar" ||
+         node.target == "aten::sym_constrain_range_for_size" || node.target == "aten::sym_constrain_range";
+}
+
+bool is_number_node(const Node& node) {
+  return node.target.starts_with("_operator.") || node.target == "aten::sym_size";
+}
+
+at::MemoryFormat memory_format(const Node& node, int number) {
+  switch (number) {
+    case 1: return at::MemoryFormat::Contiguous;
+    case 2: return at::MemoryFormat::ChannelsLast;
+    case 3: return at::MemoryFormat::ChannelsLast3d;
+    case 4: return at::MemoryFormat::Preserve;
+    default: refuse(node, concat("has memory format ", number, ", which is not supported"));
+  }
+}
+
+// Without optional<...> around it.
+c10::TypePtr plain_type(const c10::Argument& argument) {
+  const c10::TypePtr type = argument.real_type();
+  const auto optional = type->cast<c10::OptionalType>();
+  return optional ? optional->getElementType() : type;
+}
+
+bool is_list_of(const c10::TypePtr& type, c10::TypeKind kind) {
+  const auto list = type->cast<c10::ListType>();
+  return list && list->getElementType()->kind() == kind;
+}
+
+// Where an operator takes a tensor, Python's numbers take part in promotion as numbers do.
+IValue number_as(const c10::TypePtr& type, const at::Scalar& number) {
+  if (type->kind() == c10::TypeKind::TensorType) {
+    at::Tensor tensor = at::scalar_tensor(number, number.isFloatingPoint() ? at::kDouble
+                                                  : number.isBoolean()     ? at::kBool
+                                                                           : at::kLong);
+    tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+    return tensor;
+  }
+  if (type->kind() == c10::TypeKind::FloatType) return number.toDouble();
+  if (number.isFloatingPoint()) return number.toDouble();
+  return number.isBoolean() ? IValue(number.toBool()) : IValue(number.toLong());
+}
+
+// Turns an argument of a node into what the operator takes.
+class Filler {
+ public:
+  Filler(const Node& node, const InstructionOptions& options, const std::vector<int>& slots, Instruction& instruction)
+      : node_(node), options_(options), slots_(slots), instruction_(instruction) {}
+
+  void add(const c10::Argument& wanted) {
+    const int position = static_cast<int>(instruction_.arguments.size());
+    IValue& value = instruction_.arguments.emplace_back();
+    const auto given = std::ranges::find(node_.arguments, wanted.name(), &NamedArgument::name);
+    if (given == node_.arguments.end()) {
+      if (wanted.default_value()) value = *wanted.default_value();
+      return;
+    }
+    const c10::TypePtr type = plain_type(wanted);
+    std::visit([&](const auto& argument) { set(argument, type, position, value); }, given->value);
+  }
+
+ private:
+  void set(std::monostate, const c10::TypePtr&, int, IValue&) {}
+  void set(const TensorArgument& tensor, const c10::TypePtr&, int position, IValue&) {
+    if (tensor.value != kNoValue) instruction_.fills.push_back({.argument = position, .slots = {slots_[tensor.value]}});
+  }
+  void set(const Number& number, const c10::TypePtr& type, int position, IValue& value) {
+    if (number.value == kNoValue) {
+      value = number_as(type, number.fixed);
+    } else {
+      instruction_.fills.push_back({.argument = position, .slots = {slots_[number.value]}});
+    }
+  }
+  void set(double number, const c10::TypePtr& type, int, IValue& value) { value = number_as(type, number); }
+  void set(bool flag, const c10::TypePtr& type, int, IValue& value) { value = number_as(type, flag); }
+  void set(const std::string& word, const c10::TypePtr&, int, IValue& value) { value = word; }
+  void set(const TypeArgument& type, const c10::TypePtr&, int, IValue& value) {
+    const at::ScalarType asked = scalar_type(type.number, node_.described());
+    value = asked == options_.from ? options_.to : asked;
+  }
+  void set(const LayoutArgument& layout, const c10::TypePtr&, int, IValue& value) {
+    constexpr int kStrided = 7;
+    if (layout.number != kStrided) refuse(node_, "has a tensor that is not dense, which is not supported");
+    value = at::kStrided;
+  }
+  void set(const FormatArgument& format, const c10::TypePtr&, int, IValue& value) {
+    value = memory_format(node_, format.number);
+  }
+  void set(DeviceArgument, const c10::TypePtr&, int position, IValue& value) {
+    value = at::Device(at::kCPU);
+    instruction_.device_arguments.push_back(position);
+  }
+  void set(const std::vector<TensorArgument>& tensors, const c10::TypePtr& type, int position, IValue&) {
+    const auto list = type->cast<c10::ListType>();
+    const bool are_optional = list && list->getElementType()->kind() == c10::TypeKind::OptionalType;
+    Fill fill{.argument = position, .as = are_optional ? Fill::As::kOptionalTensors : Fill::As::kTensors};
+    for (const TensorArgument& tensor : tensors)
+      fill.slots.push_back(tensor.value == kNoValue ? -1 : slots_[tensor.value]);
+    instruction_.fills.push_back(std::move(fill));
+  }
+  void set(const std::vector<Number>& numbers, const c10::TypePtr& type, int position, IValue& value) {
+    Fill fill{.argument = position, .as = Fill::As::kNumbers};
+    for (const Number& number : numbers) {
+      fill.slots.push_back(number.value == kNoValue ? -1 : slots_[number.value]);
+      fill.numbers.push_back(number.fixed);
+    }
+    if (std::ranges::any_of(fill.slots, [](int slot) { return slot >= 0; })) {
+      instruction_.fills.push_back(std::move(fill));
+    } else if (is_list_of(type, c10::TypeKind::FloatType)) {
+      value = std::vector<double>(fill.numbers.begin(), fill.numbers.end());
+    } else {
+      value = fill.numbers;
+    }
+  }
+  void set(const std::vector<double>& numbers, const c10::TypePtr&, int, IValue& value) { value = numbers; }
+  void set(const std::vector<bool>& flags, const c10::TypePtr&, int, IValue& value) {
+    c10::List<bool> list;
+    for (const bool flag : flags) list.push_back(flag);
+    value = std::move(list);
+  }
+
+  const Node& node_;
+  const InstructionOptions& options_;
+  const std::vector<int>& slots_;
+  Instruction& instruction_;
+};
+
+// The arithmetic of sizes.
+std::int64_t number_of(const Node& node, const std::vector<std::int64_t>& of) {
+  const std::string_view what = std::string_view(node.target).substr(std::string_view("_operator.").size());
+  if (of.size() == 1 && what == "neg") return -of[0];
+  if (of.size() != 2) refuse(node, "is not supported for sizes");
+  if (what == "add") return of[0] + of[1];
+  if (what == "sub") return of[0] - of[1];
+  if (what == "mul") return of[0] * of[1];
+  if ((what == "floordiv" || what == "mod") && of[1] > 0) {
+    const std::int64_t quotient = of[0] / of[1] - (of[0] % of[1] < 0 ? 1 : 0);
+    return what == "floordiv" ? quotient : of[0] - quotient * of[1];
+  }
+  refuse(node, "is not supported for sizes");
+}
+
+// The values of a call.
+class Call {
+ public:
+  Call(int slots, at::Device device) : slots_(static_cast<std::size_t>(slots)), device_(device) {}
+
+  [[nodiscard]] IValue& slot(int i) { return slots_[static_cast<std::size_t>(i)]; }
+
+  void run(const Instruction& instruction, const nn::ForwardContext& context) {
+    stack_ = instruction.arguments;
+    for (const int argument : instruction.device_arguments) stack_[argument] = device_;
+    for (const Fill& fill : instruction.fills) stack_[fill.argument] = value_of(fill);
+    switch (instruction.kind) {
+      case Kind::kOperator: instruction.op->callBoxed(stack_); break;
+      case Kind::kNumber: compute_number(instruction); break;
+      case Kind::kRandom: stack_ = {run_random(*instruction.node, stack_, instruction.batch_dim, context)}; break;
+    }
+    put_outputs(instruction);
+    for (const int last : instruction.last_uses) slot(last) = IValue();
+  }
+
+ private:
+  [[nodiscard]] at::Tensor tensor_in(int at) { return at < 0 ? at::Tensor() : slot(at).toTensor(); }
+
+  [[nodiscard]] IValue value_of(const Fill& fill) {
+    switch (fill.as) {
+      case Fill::As::kValue: return slot(fill.slots.front());
+      case Fill::As::kNumbers: {
+        c10::List<std::int64_t> numbers;
+        for (std::size_t i = 0; i < fill.slots.size(); ++i)
+          numbers.push_back(fill.slots[i] < 0 ? fill.numbers[i] : slot(fill.slots[i]).toInt());
+        return numbers;
+      }
+      case Fill::As::kTensors: {
+        c10::List<at::Tensor> tensors;
+        for (const int at : fill.slots) tensors.push_back(tensor_in(at));
+        return tensors;
+      }
+      case Fill::As::kOptionalTensors: break;
+    }
+    c10::List<std::optional<at::Tensor>> tensors;
+    for (const int at : fill.slots) tensors.push_back(at < 0 ? std::nullopt : std::optional(tensor_in(at)));
+    return tensors;
+  }
+
+  void compute_number(const Instruction& instruction) {
+    std::int64_t number = 0;
+    if (instruction.node->target == "aten::sym_size") {
+      number = stack_.at(0).toTensor().size(stack_.at(1).toInt());
+    } else {
+      std::vector<std::int64_t> of;
+      for (const IValue& value : stack_) of.push_back(value.toInt());
+      number = number_of(*instruction.node, of);
+    }
+    stack_ = {number};
+  }
+
+  void put_outputs(const Instruction& instruction) {
+    const auto put = [&](std::size_t i, IValue value) {
+      if (instruction.outputs[i] >= 0) slot(instruction.outputs[i]) = std::move(value);
+    };
+    if (instruction.node->has_list) {
+      const std::vector<at::Tensor> tensors = stack_.at(0).toTensorVector();
+      check(tensors.size() == instruction.outputs.size(), "as many tensors as in the exported program");
+      for (std::size_t i = 0; i < tensors.size(); ++i) put(i, tensors[i]);
+      return;
+    }
+    for (std::size_t i = 0; i < instruction.outputs.size(); ++i) put(i, std::move(stack_.at(i)));
+  }
+
+  std::vector<IValue> slots_;
+  std::vector<IValue> stack_;
+  at::Device device_;
+};
+
+at::Device device_of(const nn::Tensors& states, const nn::Tensors& takes) {
+  for (const nn::Tensors* tensors : {&takes, &states}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (tensor.defined() && tensor.dim() > 0) return tensor.device();
+    }
+  }
+  return at::kCPU;
+}
+
+}  // namespace
+
+Instructions::Instructions(const Program& program, const Section& section, const InstructionOptions& options)
+    : program_(program), mode_(options.mode), slots_(program.values.size(), -1) {
+  const auto give_slot = [&](ValueId value) {
+    if (slots_[value] < 0) slots_[value] = slot_count_++;
+    return slots_[value];
+  };
+  const Aliases aliases = find_aliases(program);
+  const auto is_written = [&](ValueId value) {
+    const std::vector<int>& writers = aliases.writers[aliases.group[value]];
+    return std::ranges::any_of(writers, [&](int n) { return std::ranges::binary_search(section.nodes, n); });
+  };
+  for (const int state : section.states) {
+    state_slots_.push_back(give_slot(program.inputs[state].value));
+    is_state_written_.push_back(is_written(program.inputs[state].value));
+  }
+  for (const ValueId value : section.takes) {
+    take_slots_.push_back(give_slot(value));
+    is_taken_number_.push_back(program.values[value].kind == ValueKind::kNumber);
+    is_written_.push_back(is_written(value));
+  }
+  for (const int n : section.nodes) {
+    const Node& node = program.nodes[n];
+    if (is_assertion(node)) continue;
+    for (const ValueId value : node.outputs) {
+      if (value != kNoValue) give_slot(value);
+    }
+    add(node, options);
+  }
+  for (const ValueId value : section.gives) give_slots_.push_back(give_slot(value));
+  note_last_uses();
+}
+
+// A slot is free after the last instruction that takes or makes it, unless the next section takes it.
+void Instructions::note_last_uses() {
+  std::vector<bool> is_needed(static_cast<std::size_t>(slot_count_), false);
+  for (const int slot : give_slots_) is_needed[slot] = true;
+  for (auto instruction = instructions_.rbegin(); instruction != instructions_.rend(); ++instruction) {
+    const auto note = [&](int slot) {
+      if (slot < 0 || is_needed[slot]) return;
+      is_needed[slot] = true;
+      instruction->last_uses.push_back(slot);
+    };
+    for (const int slot : instruction->outputs) note(slot);
+    for (const Fill& fill : instruction->fills) std::ranges::for_each(fill.slots, note);
+  }
+}
+
+void Instructions::add(const Node& node, const InstructionOptions& options) {
+  Instruction& instruction = instructions_.emplace_back();
+  instruction.node = &node;
+  for (const ValueId value : node.outputs) instruction.outputs.push_back(value == kNoValue ? -1 : slots_[value]);
+  if (is_number_node(node)) {
+    instruction.kind = Kind::kNumber;
+    add_numbers(node, instruction);
+    return;
+  }
+  instruction.op = c10::Dispatcher::singleton().findSchema({node.target, node.overload});
+  if (!instruction.op) refuse(node, "is not an operator of this LibTorch");
+  Filler filler(node, options, slots_, instruction);
+  for (const c10::Argument& argument : instruction.op->schema().arguments()) filler.add(argument);
+  if (options.mode == Mode::kEvaluation) {
+    set_for_evaluation(node, instruction.op->schema(), instruction.arguments);
+  }
+  if (is_random(node, instruction.op->schema(), instruction.arguments)) {
+    instruction.kind = Kind::kRandom;
+    instruction.batch_dim = batch_dim_of(program_, node);
+    if (options.mode == Mode::kEvaluation || !is_supported_random(node))
+      refuse(node, "draws random numbers in a way that is not supported");
+  }
+}
+
+void Instructions::add_numbers(const Node& node, Instruction& instruction) const {
+  for (const NamedArgument& argument : node.arguments) {
+    const int position = static_cast<int>(instruction.arguments.size());
+    instruction.arguments.emplace_back();
+    if (const auto* number = std::get_if<Number>(&argument.value)) {
+      if (number->value == kNoValue) {
+        instruction.arguments.back() = number->fixed;
+      } else {
+        instruction.fills.push_back({.argument = position, .slots = {slots_[number->value]}});
+      }
+    } else if (const auto* tensor = std::get_if<TensorArgument>(&argument.value)) {
+      instruction.fills.push_back({.argument = position, .slots = {slots_[tensor->value]}});
+    } else {
+      refuse(node, "is not supported for sizes");
+    }
+  }
+}
+
+nn::Tensors Instructions::run(const nn::Tensors& states, const nn::Tensors& takes,
+                              const nn::ForwardContext& context) const {
+  check(states.size() == state_slots_.size() && takes.size() >= take_slots_.size(),
+        "the tensors that the section takes");
+  Call call(slot_count_, device_of(states, takes));
+  const bool keeps_states = mode_ == Mode::kTraining && context.update_statistics;
+  for (std::size_t i = 0; i < states.size(); ++i)
+    call.slot(state_slots_[i]) = is_state_written_[i] && !keeps_states ? states[i].clone() : states[i];
+  for (std::size_t i = 0; i < take_slots_.size(); ++i) {
+    if (is_taken_number_[i]) {
+      call.slot(take_slots_[i]) = takes[i].item<std::int64_t>();
+    } else {
+      call.slot(take_slots_[i]) = is_written_[i] ? takes[i].clone() : takes[i];
+    }
+  }
+  for (const Instruction& instruction : instructions_) call.run(instruction, context);
+  nn::Tensors gives;
+  for (const int slot : give_slots_) {
+    const IValue& value = call.slot(slot);
+    gives.push_back(value.isInt() ? at::scalar_tensor(value.toInt(), at::kLong) : value.toTensor());
+  }
+  return gives;
+}
+
+}  // namespace sluice::graph

@@ -1,0 +1,73 @@
+// instructions: the nodes of a section, ready to run on ATen's dispatcher. What does not change between calls
+// (operators, fixed arguments) is looked up once. Threads: const, any number.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include "graph/program.h"
+#include "graph/sections.h"
+#include "nn/layer.h"
+
+namespace sluice::graph {
+
+enum class Mode : std::uint8_t { kTraining, kEvaluation };
+
+// One node. Its values are in the slots of a call.
+struct Instruction {
+  enum class Kind : std::uint8_t { kOperator, kNumber, kRandom };
+  // An argument that is known in the call.
+  struct Fill {
+    enum class As : std::uint8_t { kValue, kTensors, kOptionalTensors, kNumbers };
+    int argument = 0;
+    std::vector<int> slots = {};             // -1: no tensor, or a fixed number
+    std::vector<std::int64_t> numbers = {};  // those that are fixed
+    As as = As::kValue;
+  };
+
+  Kind kind = Kind::kOperator;
+  const Node* node = nullptr;
+  std::optional<c10::OperatorHandle> op;
+  std::vector<c10::IValue> arguments;
+  std::vector<Fill> fills;
+  std::vector<int> device_arguments;
+  std::vector<int> outputs;    // slots; -1: not wanted
+  std::vector<int> last_uses;  // slots that no later instruction takes
+  int batch_dim = 0;           // of a random node: the dimension of the samples
+};
+
+struct InstructionOptions {
+  Mode mode = Mode::kTraining;
+  at::ScalarType from = at::kFloat, to = at::kFloat;  // floating-point type of the export, and of the model
+};
+
+class Instructions {
+ public:
+  // Errors: ConfigError for an operator that LibTorch does not have, or that is random in a way that is not supported.
+  // `program` outlives this.
+  Instructions(const Program& program, const Section& section, const InstructionOptions& options);
+
+  // states: of section.states, in order. takes: of section.takes. Returns those of section.gives.
+  [[nodiscard]] nn::Tensors run(const nn::Tensors& states, const nn::Tensors& takes,
+                                const nn::ForwardContext& context) const;
+
+ private:
+  void add(const Node& node, const InstructionOptions& options);
+  void add_numbers(const Node& node, Instruction& instruction) const;
+  void note_last_uses();
+
+  const Program& program_;
+  Mode mode_;
+  std::vector<int> slots_;  // [value]; -1: not in this section
+  int slot_count_ = 0;
+  std::vector<int> state_slots_, take_slots_, give_slots_;
+  std::vector<bool> is_state_written_, is_written_;  // an operator in place may write to the state, or to what is taken
+  std::vector<bool> is_taken_number_;
+  std::vector<Instruction> instructions_;
+};
+
+}  // namespace sluice::graph

@@ -1,0 +1,323 @@
+#include "graph/sections.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <ranges>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "core/concat.h"
+#include "graph/aliases.h"
+
+namespace sluice::graph {
+namespace {
+
+constexpr int kBefore = -1;  // as a node: before all, of inputs
+
+class Cutter {
+ public:
+  explicit Cutter(const Program& program)
+      : program_(program),
+        aliases_(find_aliases(program)),
+        trained_(depend_on_parameters(program)),
+        maker_(program.values.size(), kBefore),
+        last_use_(program.values.size(), kBefore),
+        input_(program.values.size(), kBefore) {
+    for (int i = 0; i < static_cast<int>(program.inputs.size()); ++i) input_[program.inputs[i].value] = i;
+    for (int n = 0; n < nodes(); ++n) {
+      for_each_use(program.nodes[n], [&](ValueId value) { last_use_[value] = n; });
+      for (const ValueId value : program.nodes[n].outputs) {
+        if (value != kNoValue) maker_[value] = n;
+      }
+    }
+    for (const ValueId value : program.outputs) last_use_[value] = nodes();
+  }
+
+  [[nodiscard]] int nodes() const { return static_cast<int>(program_.nodes.size()); }
+  [[nodiscard]] bool is_trained_node(int n) const {
+    return std::ranges::any_of(program_.nodes[n].outputs,
+                               [&](ValueId value) { return value != kNoValue && trained_[value]; });
+  }
+
+  // [node]: how many values pass a cut before it; -1: no cut is possible there.
+  [[nodiscard]] std::vector<int> passing_counts() const {
+    std::vector<int> counts(nodes() + 1, 0);
+    for (std::size_t value = 0; value < maker_.size(); ++value) {
+      if (!passes(value) || last_use_[value] <= maker_[value]) continue;
+      ++counts[maker_[value] + 1];
+      --counts[std::min(last_use_[value] + 1, nodes())];
+    }
+    for (int n = 1; n < nodes(); ++n) counts[n] += counts[n - 1];
+    counts.pop_back();
+    for (const auto& [first, last] : undivided()) {
+      for (int n = first + 1; n <= last; ++n) counts[n] = -1;
+    }
+    return counts;
+  }
+
+  [[nodiscard]] std::vector<Section> cut(const std::vector<int>& before) const {
+    std::vector<int> begins{0};
+    begins.insert(begins.end(), before.begin(), before.end());
+    std::vector<Section> sections(begins.size());
+    std::vector<ValueId> next = program_.outputs;
+    std::set<ValueId> inputs;  // of the model, taken in this section or later
+    for (std::size_t s = sections.size(); s-- > 0;) {
+      const int end = s + 1 < begins.size() ? begins[s + 1] : nodes();
+      Section& section = sections[s];
+      section.nodes = with_makers(begins[s], end, s + 1 == sections.size());
+      for (const int n : section.nodes)
+        for_each_use(program_.nodes[n], [&](ValueId value) { add_input(value, inputs, section); });
+      if (s + 1 == sections.size())
+        for (const ValueId value : program_.outputs) add_input(value, inputs, section);
+      std::ranges::sort(section.states);
+      section.states.erase(std::unique(section.states.begin(), section.states.end()), section.states.end());
+      section.gives = std::exchange(next, s == 0 ? user_inputs() : border(begins[s], inputs));
+      section.takes = next;
+    }
+    return sections;
+  }
+
+ private:
+  // A parameter, buffer or constant.
+  [[nodiscard]] bool is_state(std::size_t value) const {
+    return input_[value] != kBefore && program_.inputs[input_[value]].kind != InputKind::kUser;
+  }
+  // Values of nodes; what depends on no parameter is made again.
+  [[nodiscard]] bool passes(std::size_t value) const { return trained_[value] && maker_[value] != kBefore; }
+
+  // Nodes [first, last] that no cut may separate: a memory that is written to between them must stay one.
+  [[nodiscard]] std::vector<std::pair<int, int>> undivided() const {
+    struct Group {
+      int first = -2, last = -2;  // node that makes the first value; node of the last use
+      bool is_state = false, is_trained = false;
+    };
+    std::map<int, Group> groups;
+    for (std::size_t value = 0; value < maker_.size(); ++value) {
+      if (aliases_.writers[aliases_.group[value]].empty()) continue;
+      Group& group = groups[aliases_.group[value]];
+      group.first = group.first == -2 ? maker_[value] : std::min(group.first, maker_[value]);
+      group.last = std::max(group.last, last_use_[value]);
+      group.is_state = group.is_state || is_state(value);
+      group.is_trained = group.is_trained || trained_[value];
+    }
+    std::vector<std::pair<int, int>> spans;
+    for (const auto& [number, group] : groups) {
+      const std::vector<int>& writers = aliases_.writers[number];
+      if (group.is_state) {
+        spans.emplace_back(writers.front(), group.last);
+      } else if (group.is_trained) {
+        spans.emplace_back(group.first, writers.back());
+      }
+    }
+    return spans;
+  }
+
+  // The nodes from `begin` to `end`, after the nodes before `begin` that make what they take of untrained values.
+  [[nodiscard]] std::vector<int> with_makers(int begin, int end, bool is_last) const {
+    std::set<int> again;
+    std::vector<ValueId> open;
+    for (int n = begin; n < end; ++n) for_each_use(program_.nodes[n], [&](ValueId value) { open.push_back(value); });
+    if (is_last) open.insert(open.end(), program_.outputs.begin(), program_.outputs.end());
+    const auto add = [&](int n) {
+      if (n == kBefore || n >= begin || !again.insert(n).second) return;
+      for_each_use(program_.nodes[n], [&](ValueId value) { open.push_back(value); });
+    };
+    while (!open.empty()) {
+      const ValueId value = open.back();
+      open.pop_back();
+      if (trained_[value] || is_state(value)) continue;
+      add(maker_[value]);
+      for (const int writer : aliases_.writers[aliases_.group[value]]) add(writer);
+    }
+    std::vector<int> all(again.begin(), again.end());
+    for (int n = begin; n < end; ++n) all.push_back(n);
+    return all;
+  }
+
+  void add_input(ValueId value, std::set<ValueId>& inputs, Section& section) const {
+    const int input = input_[value];
+    if (input == kBefore) return;
+    program_.inputs[input].kind == InputKind::kUser ? static_cast<void>(inputs.insert(value))
+                                                    : section.states.push_back(input);
+  }
+
+  [[nodiscard]] std::vector<ValueId> user_inputs() const {
+    std::vector<ValueId> values;
+    for (const Input& input : program_.inputs) {
+      if (input.kind == InputKind::kUser) values.push_back(input.value);
+    }
+    return values;
+  }
+
+  [[nodiscard]] std::vector<ValueId> border(int at, const std::set<ValueId>& inputs) const {
+    std::vector<ValueId> values;
+    for (std::size_t value = 0; value < maker_.size(); ++value) {
+      if (passes(value) && maker_[value] < at && last_use_[value] >= at) values.push_back(static_cast<ValueId>(value));
+    }
+    values.insert(values.end(), inputs.begin(), inputs.end());
+    return values;
+  }
+
+  const Program& program_;
+  const Aliases aliases_;
+  const std::vector<bool> trained_;
+  std::vector<int> maker_, last_use_;
+  std::vector<int> input_;  // [value]: position in Program::inputs; kBefore: a node makes the value
+};
+
+// Weights of norms stay with what they normalise.
+bool is_norm(const Node& node) {
+  constexpr std::array<std::string_view, 6> kNorms{"aten::batch_norm", "aten::group_norm", "aten::instance_norm",
+                                                   "aten::layer_norm", "aten::rms_norm",   "aten::native_layer_norm"};
+  return std::ranges::find(kNorms, node.target) != kNorms.end() || node.module_class.find("Norm") != std::string::npos;
+}
+
+// "layer1.0" of "layer1.0.conv1" and "layer1.0.conv2".
+std::string common_module(const std::string& a, const std::string& b) {
+  std::size_t end = 0;
+  for (std::size_t i = 0;; ++i) {
+    const bool a_ends = i == a.size() || a[i] == '.', b_ends = i == b.size() || b[i] == '.';
+    if (a_ends && b_ends) end = i;
+    if (i >= a.size() || i >= b.size() || a[i] != b[i]) return a.substr(0, end);
+  }
+}
+
+// Finds where to cut.
+class Places {
+ public:
+  explicit Places(const Program& program, const Cutter& cutter) : program_(program), counts_(cutter.passing_counts()) {
+    std::vector<bool> is_parameter(program.values.size(), false);
+    for (const Input& input : program.inputs) is_parameter[input.value] = input.kind == InputKind::kParameter;
+    for (int n = 0; n < cutter.nodes(); ++n) {
+      bool has_weights = false;
+      for_each_use(program.nodes[n], [&](ValueId value) { has_weights = has_weights || is_parameter[value]; });
+      if (has_weights) weights_.push_back(n);
+    }
+  }
+
+  // Where one value passes; in long parts without such a place, where two pass, and so on.
+  [[nodiscard]] std::vector<int> find() const {
+    constexpr int kMostPassing = 8;
+    const std::size_t long_part = weights_.size() / 3 + 1;  // nodes with weights
+    std::vector<int> cuts;
+    for (int passing = 1; passing <= kMostPassing; ++passing) {
+      std::vector<int> more;
+      std::size_t begin = 0;  // in weights_
+      for (std::size_t part = 0; part <= cuts.size(); ++part) {
+        std::size_t end = begin;
+        while (end < weights_.size() && (part == cuts.size() || weights_[end] < cuts[part])) ++end;
+        if (passing == 1 || end - begin > long_part) add_places(begin, end, passing, more);
+        begin = end;
+      }
+      cuts.insert(cuts.end(), more.begin(), more.end());
+      std::ranges::sort(cuts);
+    }
+    return without_norms_alone(cuts);
+  }
+
+  [[nodiscard]] std::string name_of(int begin, int end) const {
+    std::string name;
+    bool is_first = true;
+    for (const int n : weights_) {
+      if (n < begin || n >= end) continue;
+      name = is_first ? program_.nodes[n].module : common_module(name, program_.nodes[n].module);
+      is_first = false;
+    }
+    return name.empty() ? "model" : name;
+  }
+
+ private:
+  void add_places(std::size_t begin, std::size_t end, int passing, std::vector<int>& places) const {
+    for (std::size_t i = begin + 1; i < end; ++i) {
+      const int place = narrowest(weights_[i - 1] + 1, weights_[i]);
+      if (counts_[place] == passing) places.push_back(place);
+    }
+  }
+
+  // The last of the places from `first` to `last` where the fewest values pass.
+  [[nodiscard]] int narrowest(int first, int last) const {
+    int best = last;
+    for (int n = last; n >= first; --n) {
+      if (counts_[n] > 0 && (counts_[best] <= 0 || counts_[n] < counts_[best])) best = n;
+    }
+    return best;
+  }
+
+  [[nodiscard]] std::vector<int> without_norms_alone(const std::vector<int>& cuts) const {
+    std::vector<int> kept;
+    for (std::size_t c = 0; c < cuts.size(); ++c) {
+      const int end = c + 1 < cuts.size() ? cuts[c + 1] : static_cast<int>(program_.nodes.size());
+      const bool has_others =
+          std::ranges::any_of(weights_, [&](int n) { return n >= cuts[c] && n < end && !is_norm(program_.nodes[n]); });
+      if (has_others) kept.push_back(cuts[c]);
+    }
+    return kept;
+  }
+
+  const Program& program_;
+  std::vector<int> counts_;   // Cutter::passing_counts()
+  std::vector<int> weights_;  // nodes that take parameters
+};
+
+}  // namespace
+
+std::vector<bool> depend_on_parameters(const Program& program) {
+  const Aliases aliases = find_aliases(program);
+  std::vector<bool> depends(program.values.size(), false), group_depends(program.values.size(), false);
+  for (const Input& input : program.inputs) depends[input.value] = input.kind == InputKind::kParameter;
+  const auto value_depends = [&](ValueId value) { return depends[value] || group_depends[aliases.group[value]]; };
+  const auto node_depends = [&](const Node& node) {
+    bool any = false;
+    for_each_use(node, [&](ValueId value) { any = any || value_depends(value); });
+    return any;
+  };
+  for (bool changed = true; changed;) {  // a write makes earlier views depend too
+    changed = false;
+    for (const Node& node : program.nodes | std::views::filter(node_depends)) {
+      for (const ValueId value : node.outputs) {
+        if (value != kNoValue) depends[value] = true;
+      }
+      for (const ValueId value : written_by(node)) {
+        const int group = aliases.group[value];
+        changed = changed || !group_depends[group];
+        group_depends[group] = true;
+      }
+    }
+  }
+  for (ValueId value = 0; value < static_cast<ValueId>(depends.size()); ++value) depends[value] = value_depends(value);
+  return depends;
+}
+
+std::vector<int> possible_cuts(const Program& program, int step) {
+  const std::vector<int> counts = Cutter(program).passing_counts();
+  std::vector<int> cuts;
+  int possible = 0;
+  for (int n = 1; n < static_cast<int>(counts.size()); ++n) {
+    if (counts[n] > 0 && ++possible % step == 0) cuts.push_back(n);
+  }
+  return cuts;
+}
+
+std::vector<Section> cut_at(const Program& program, const std::vector<int>& before) {
+  std::vector<Section> sections = Cutter(program).cut(before);
+  for (std::size_t s = 0; s < sections.size(); ++s) sections[s].name = concat("nodes", s);
+  return sections;
+}
+
+std::vector<Section> cut_into_sections(const Program& program) {
+  const Cutter cutter(program);
+  const Places places(program, cutter);
+  const std::vector<int> cuts = places.find();
+  std::vector<Section> sections = cutter.cut(cuts);
+  std::map<std::string, int> uses;
+  for (std::size_t s = 0; s < sections.size(); ++s) {
+    const std::string name = places.name_of(s == 0 ? 0 : cuts[s - 1], s < cuts.size() ? cuts[s] : cutter.nodes());
+    const int use = ++uses[name];
+    sections[s].name = use == 1 ? name : concat(name, "#", use);
+  }
+  return sections;
+}
+
+}  // namespace sluice::graph

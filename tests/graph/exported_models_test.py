@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+"""Exported models in parts, against PyTorch: outputs, gradients and buffers; and files that are refused.
+
+    exported_models_test.py PROGRAM [unittest options]
+
+PROGRAM is graph_run_program. SLUICE_LONG_TESTS=1: all models. Exit status 77: no torchvision or transformers.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+import long_tests
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+try:
+    import torch
+    import torchvision
+    import transformers
+    from safetensors.torch import load_file, save_file
+except ImportError:
+    sys.exit(77)
+from torch import nn
+
+OPEN, MAY_BE_OPEN = torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO
+BATCH, TOKENS = 3, 7
+TEXT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 100}
+
+
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down = nn.ModuleList(nn.Conv2d(c, 2 * c, 3, padding=1) for c in (3, 6, 12))
+        self.up = nn.ModuleList(nn.Conv2d(2 * c, c // 2, 3, padding=1) for c in (24, 12, 6))
+        self.head = nn.Conv2d(6, 2, 1)
+
+    def forward(self, x):
+        skips = []
+        for layer in self.down:
+            x = layer(x).relu_()
+            skips.append(x)
+            x = nn.functional.max_pool2d(x, 2)
+        for layer in self.up:
+            x = torch.cat([nn.functional.interpolate(x, scale_factor=2.0), skips.pop()], 1)
+            x = layer(x).relu()
+        return self.head(torch.cat([x, x * x], 1))
+
+
+class TwoInputsShared(nn.Module):
+    """One layer is used three times, one is frozen, one weight is tied, and a buffer is changed in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 8)
+        self.shared = nn.Linear(8, 8)
+        self.frozen = nn.Linear(8, 8)
+        self.frozen.requires_grad_(False)
+        self.out = nn.Linear(8, 20, bias=False)
+        self.out.weight = self.table.weight
+        self.register_buffer("calls", torch.zeros(8))
+
+    def forward(self, ids, scale):
+        x = self.table(ids)
+        for _ in range(2):
+            x = x + torch.tanh(self.shared(x)) * scale.unsqueeze(-1)
+        x = self.frozen(x)
+        x[:, 0] = 0
+        self.calls.add_(x.detach().mean((0, 1)))
+        x = x + self.shared(x) + self.calls
+        return self.out(x), x.sum()
+
+
+class Written(nn.Module):
+    """A tensor is written through a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        mask = x.new_zeros(6, 6)
+        mask[:3, :3] = 1
+        y = self.first(x)
+        view = y[:, :3]
+        view.mul_(2)
+        z = self.second(y @ mask)
+        z += y
+        return self.last(torch.relu_(z))
+
+
+def without_dropout(model):
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) or type(module).__name__ == "StochasticDepth":
+            module.p = 0.0
+    return model
+
+
+def text_model(name, **more):
+    kind = getattr(transformers, name)
+    config = kind.config_class(**{**TEXT, **more})
+    for key in ("hidden_dropout_prob", "attention_probs_dropout_prob", "resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout_rate"):
+        if hasattr(config, key):
+            setattr(config, key, 0.0)
+    config.use_cache = False
+    return without_dropout(kind._from_config(config, attn_implementation="sdpa"))
+
+
+def vision_model(name, size):
+    return without_dropout(torchvision.models.get_model(name, num_classes=10)), {"x": torch.randn(BATCH, 3, size, size)}
+
+
+def tokens():
+    return torch.randint(0, 100, (BATCH, TOKENS))
+
+
+def padded():
+    mask = torch.ones(BATCH, TOKENS, dtype=torch.long)
+    mask[1, 5:] = 0
+    return mask
+
+
+MODELS = {
+    "resnet18": lambda: vision_model("resnet18", 64),
+    "efficientnet": lambda: vision_model("efficientnet_b0", 64),
+    "swin": lambda: vision_model("swin_t", 64),
+    "densenet": lambda: vision_model("densenet121", 64),
+    "bert": lambda: (text_model("BertForMaskedLM"), {"input_ids": tokens(), "attention_mask": padded()}),
+    "llama": lambda: (text_model("LlamaForCausalLM", num_key_value_heads=1), {"input_ids": tokens(), "attention_mask": padded()}),
+    "gpt2": lambda: (text_model("GPT2LMHeadModel", n_embd=32, n_layer=2, n_head=2), {"input_ids": tokens()}),
+    "t5": lambda: (text_model("T5ForConditionalGeneration", d_model=32, d_ff=64, num_layers=2, num_heads=2, d_kv=16),
+                   {"input_ids": tokens(), "decoder_input_ids": tokens()}),
+    "unet": lambda: (UNet(), {"x": torch.randn(BATCH, 3, 16, 16)}),
+    "shared": lambda: (TwoInputsShared(), {"ids": torch.randint(0, 20, (BATCH, TOKENS)), "scale": torch.randn(BATCH, TOKENS)}),
+    "written": lambda: (Written(), {"x": torch.randn(BATCH, 6)}),
+}
+
+
+SOME = [name for name in MODELS if name not in ("efficientnet", "swin", "densenet")]
+# Elsewhere, LibTorch's products round by the addresses of their operands.
+SAME_BITS = set(MODELS) - {"unet", "written"}
+
+
+def first_output(output):
+    if isinstance(output, torch.Tensor):
+        return output
+    return output[0] if isinstance(output, tuple) else output.logits
+
+
+class ExportedModels(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.file = self.folder / "m.pt2"
+
+    def export(self, model, inputs):
+        sizes = {name: {0: OPEN, 1: MAY_BE_OPEN} for name in inputs}
+        exported = torch.export.export(model, (), inputs, dynamic_shapes=sizes, strict=False)
+        torch.export.save(exported, self.file)
+
+    def run_program(self, cuts, *words):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.run([sys.argv[1], self.file, self.folder / "in.safetensors", self.folder / "out.safetensors", cuts, *words],
+                              capture_output=True, text=True, env=environment)
+
+    def must_run(self, cuts, *words):
+        done = self.run_program(cuts, *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return load_file(self.folder / "out.safetensors"), done.stdout.splitlines()[1:]
+
+    def assert_equals_torch(self, name, dtype):
+        model, inputs = MODELS[name]()
+        model = model.to(dtype).train()
+        inputs = {key: value.to(dtype) if value.is_floating_point() else value for key, value in inputs.items()}
+        self.export(model, inputs)
+        output = first_output(model(**inputs))
+        gradient = torch.randn(output.shape, dtype=dtype)
+        output.backward(gradient)
+        save_file({**inputs, "gradient": gradient}, self.folder / "in.safetensors")
+        wanted = {key: parameter.grad for key, parameter in model.named_parameters() if parameter.grad is not None}
+        largest = max(grad.norm() for grad in wanted.values())
+        state = model.state_dict()
+        words = ("fp64",) if dtype == torch.float64 else ()
+        bound = 1e-10 if dtype == torch.float64 else 1e-4
+        layers = {}
+        for cuts in ("none", "blocks", "1", "5"):
+            found, layers[cuts] = self.must_run(cuts, *words)
+            torch.testing.assert_close(found.pop("output"), output.detach(), rtol=bound, atol=bound, msg=f"{name} {cuts}")
+            self.assertEqual({key for key in found if key.startswith("grad/")}, {f"grad/{key}" for key in wanted}, (name, cuts))
+            for key, grad in wanted.items():
+                if cuts == "none" and name in SAME_BITS:
+                    self.assertTrue(torch.equal(found[f"grad/{key}"], grad), (name, key))
+                error = (found[f"grad/{key}"] - grad).norm()
+                self.assertLessEqual(error, bound * max(grad.norm(), 1e-3 * largest), (name, cuts, key))
+            for key, value in found.items():
+                if key.startswith("state/"):
+                    torch.testing.assert_close(value, state[key.removeprefix("state/")], rtol=bound, atol=bound, msg=f"{name} {key}")
+        return layers
+
+    def test_models_equal_pytorch_cut_anywhere(self):
+        models = long_tests.some(SOME, list(MODELS), "large models")
+        least = {"resnet18": 10, "efficientnet": 15, "swin": 20, "densenet": 10, "bert": 7, "llama": 6, "gpt2": 6, "t5": 8, "unet": 4}
+        for name in models:
+            with self.subTest(model=name):
+                layers = self.assert_equals_torch(name, torch.float32)
+                self.assertGreaterEqual(len(layers["blocks"]), least.get(name, 1), layers["blocks"])
+                self.assertGreater(len(layers["1"]), len(layers["blocks"]))
+
+    def test_models_equal_pytorch_in_float64(self):
+        for name in ("resnet18", "bert", "llama", "t5", "unet", "shared", "written"):
+            with self.subTest(model=name):
+                self.assert_equals_torch(name, torch.float64)
+
+    def test_layers_have_the_names_of_modules(self):
+        layers = self.assert_equals_torch("resnet18", torch.float32)["blocks"]
+        self.assertEqual(layers[1:], [f"layer{i}.{j}" for i in (1, 2, 3, 4) for j in (0, 1)] + ["fc"])
+        layers = self.assert_equals_torch("bert", torch.float32)["blocks"]
+        self.assertIn("bert.encoder.layer.1.attention", layers)
+
+    def refused(self, *words):
+        done = self.run_program("blocks")
+        self.assertNotEqual(done.returncode, 0)
+        [line] = done.stderr.splitlines()
+        for word in words:
+            self.assertIn(word, line)
+        return done.returncode
+
+    def test_what_is_not_supported_is_refused_with_the_line(self):
+        class Sized(nn.Module):
+            def forward(self, x):
+                return x[x.sum(1) > 0]
+
+        save_file({"gradient": torch.ones(1)}, self.folder / "in.safetensors")
+        self.export(Sized(), {"x": torch.randn(BATCH, 4)})
+        self.assertEqual(self.refused("size depends on the values", "exported_models_test.py", "line"), 2)
+        self.export(text_model("MixtralForCausalLM", num_key_value_heads=1), {"input_ids": tokens()})
+        self.assertEqual(self.refused("torch.ops.transformers.", "is not an operator of ATen"), 2)
+
+    def test_damaged_files_are_refused(self):
+        save_file({"gradient": torch.ones(1)}, self.folder / "in.safetensors")
+        self.export(nn.Linear(4, 2), {"input": torch.randn(BATCH, 4)})
+        whole = self.folder / "whole.pt2"
+        shutil.copy(self.file, whole)
+        content = whole.read_bytes()
+        for size in (0, 10, len(content) // 2, len(content) - 100):
+            self.file.write_bytes(content[:size])
+            self.assertEqual(self.refused("m.pt2"), 7)
+        self.file.write_bytes(b"not a zip" * 100)
+        self.assertEqual(self.refused("m.pt2"), 7)
+
+        def changed(record, change):
+            with zipfile.ZipFile(whole) as source, zipfile.ZipFile(self.file, "w") as out:
+                for info in source.infolist():
+                    data = source.read(info)
+                    if info.filename.endswith(record):
+                        data = change(data)
+                        if data is None:
+                            continue
+                    out.writestr(info.filename, data)
+
+        def json_change(record, edit):
+            def change(data):
+                value = json.loads(data)
+                edit(value)
+                return json.dumps(value).encode()
+            changed(record, change)
+
+        program, weights = "models/model.json", "weights/model_weights_config.json"
+        changed(program, lambda data: data[:-5])
+        self.refused("is not JSON")
+        changed(program, lambda data: None)
+        self.refused("is no file of torch.export")
+        changed("weight_0", lambda data: None)
+        self.refused("weight_0")
+        changed("weight_0", lambda data: data[:-4])
+        self.refused("sizes that fit the 28 bytes")
+        json_change(program, lambda value: value["schema_version"].update(major=9))
+        self.assertEqual(self.refused("version 9", "expected 8"), 2)
+        node = lambda value: value["graph_module"]["graph"]["nodes"][0]  # noqa: E731
+        json_change(program, lambda value: node(value).update(target="torch.ops.mine.linear.default"))
+        self.assertEqual(self.refused("torch.ops.mine.linear.default", "is not an operator of ATen", "line"), 2)
+        json_change(program, lambda value: node(value).update(target="torch.ops.aten.nothing.default"))
+        self.assertEqual(self.refused("aten::nothing", "is not an operator of this LibTorch"), 2)
+        json_change(program, lambda value: node(value)["inputs"][0]["arg"]["as_tensor"].update(name="later"))
+        self.refused("a value that was defined before")
+        json_change(program, lambda value: value["graph_module"]["graph"]["nodes"].append(node(value)))
+        self.refused("a name that no other value has")
+        meta = lambda value: value["config"]["weight"]["tensor_meta"]  # noqa: E731
+        for sizes in ([1 << 62, 1 << 62], [-1, 4], [1 << 40, 4]):
+            json_change(weights, lambda value, sizes=sizes: meta(value).update(sizes=[{"as_int": size} for size in sizes]))
+            self.assertEqual(self.refused("model_weights_config.json"), 7)
+        json_change(weights, lambda value: value["config"]["weight"].update(use_pickle=True))
+        self.refused("pickled")
+        json_change(weights, lambda value: value["config"].pop("weight"))
+        self.refused("has no tensor weight")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    unittest.main(argv=sys.argv[1:])
