@@ -51,7 +51,7 @@ class JsonNode {
   }
   [[nodiscard]] std::int32_t number() const {
     require(value_->is_number_integer(), "a whole number");
-    require(value_->is_number_unsigned() && value_->get<std::uint64_t>() >> 31 == 0, "a number from 0 to 2147483647");
+    require(value_->get<std::int64_t>() >> 31 == 0, "a number from 0 to 2147483647");
     return value_->get<std::int32_t>();
   }
   [[nodiscard]] std::string text(std::string_view key) const { return at(key).text(); }

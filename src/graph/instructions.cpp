@@ -169,8 +169,19 @@ std::int64_t number_of(const Node& node, const std::vector<std::int64_t>& of) {
   refuse(node, "is not supported for sizes");
 }
 
+at::Device device_of(const nn::Tensors& states, const nn::Tensors& takes) {
+  for (const nn::Tensors* tensors : {&takes, &states}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (tensor.defined() && tensor.dim() > 0) return tensor.device();
+    }
+  }
+  return at::kCPU;
+}
+
+}  // namespace
+
 // The values of a call.
-class Call {
+class Instructions::Call {
  public:
   Call(int slots, at::Device device) : slots_(static_cast<std::size_t>(slots)), device_(device) {}
 
@@ -243,17 +254,6 @@ class Call {
   at::Device device_;
 };
 
-at::Device device_of(const nn::Tensors& states, const nn::Tensors& takes) {
-  for (const nn::Tensors* tensors : {&takes, &states}) {
-    for (const at::Tensor& tensor : *tensors) {
-      if (tensor.defined() && tensor.dim() > 0) return tensor.device();
-    }
-  }
-  return at::kCPU;
-}
-
-}  // namespace
-
 Instructions::Instructions(const Program& program, const Section& section, const InstructionOptions& options)
     : program_(program), mode_(options.mode), slots_(program.values.size(), -1) {
   const auto give_slot = [&](ValueId value) {
@@ -282,7 +282,12 @@ Instructions::Instructions(const Program& program, const Section& section, const
     }
     add(node, options);
   }
-  for (const ValueId value : section.gives) give_slots_.push_back(give_slot(value));
+  for (const ValueId value : section.gives) {
+    const auto taken = std::ranges::find(section.takes, value);
+    const bool is_passed_on = !section.is_last && is_user_input(program, value);
+    passed_on_.push_back(is_passed_on ? static_cast<int>(taken - section.takes.begin()) : -1);
+    give_slots_.push_back(give_slot(value));
+  }
   note_last_uses();
 }
 
@@ -359,10 +364,16 @@ nn::Tensors Instructions::run(const nn::Tensors& states, const nn::Tensors& take
     }
   }
   for (const Instruction& instruction : instructions_) call.run(instruction, context);
+  return given(call, takes);
+}
+
+nn::Tensors Instructions::given(Call& call, const nn::Tensors& takes) const {
   nn::Tensors gives;
-  for (const int slot : give_slots_) {
-    const IValue& value = call.slot(slot);
-    gives.push_back(value.isInt() ? at::scalar_tensor(value.toInt(), at::kLong) : value.toTensor());
+  for (std::size_t i = 0; i < give_slots_.size(); ++i) {
+    const IValue& value = call.slot(give_slots_[i]);
+    gives.push_back(passed_on_[i] >= 0 ? takes[passed_on_[i]]
+                    : value.isInt()    ? at::scalar_tensor(value.toInt(), at::kLong)
+                                       : value.toTensor());
   }
   return gives;
 }

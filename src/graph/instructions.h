@@ -59,6 +59,8 @@ class Instructions {
   void add(const Node& node, const InstructionOptions& options);
   void add_numbers(const Node& node, Instruction& instruction) const;
   void note_last_uses();
+  class Call;
+  [[nodiscard]] nn::Tensors given(Call& call, const nn::Tensors& takes) const;
 
   const Program& program_;
   Mode mode_;
@@ -67,6 +69,7 @@ class Instructions {
   std::vector<int> state_slots_, take_slots_, give_slots_;
   std::vector<bool> is_state_written_, is_written_;  // an operator in place may write to the state, or to what is taken
   std::vector<bool> is_taken_number_;
+  std::vector<int> passed_on_;  // [give]: what is taken and given as it came; -1: another
   std::vector<Instruction> instructions_;
 };
 

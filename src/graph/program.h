@@ -102,6 +102,11 @@ struct Program {
   std::vector<ValueId> outputs;
 };
 
+// Whether the value is an argument of forward().
+[[nodiscard]] inline bool is_user_input(const Program& program, ValueId value) {
+  return static_cast<std::size_t>(value) < program.inputs.size() && program.inputs[value].kind == InputKind::kUser;
+}
+
 // json: content of models/NAME.json of a file. source: the file, for messages.
 [[nodiscard]] Program parse_program(const nlohmann::json& json, const std::string& source);
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <map>
-#include <ranges>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -21,7 +21,7 @@ class Cutter {
   explicit Cutter(const Program& program)
       : program_(program),
         aliases_(find_aliases(program)),
-        trained_(depend_on_parameters(program)),
+        sent_(find_sent(program)),
         maker_(program.values.size(), kBefore),
         last_use_(program.values.size(), kBefore),
         input_(program.values.size(), kBefore) {
@@ -36,11 +36,6 @@ class Cutter {
   }
 
   [[nodiscard]] int nodes() const { return static_cast<int>(program_.nodes.size()); }
-  [[nodiscard]] bool is_trained_node(int n) const {
-    return std::ranges::any_of(program_.nodes[n].outputs,
-                               [&](ValueId value) { return value != kNoValue && trained_[value]; });
-  }
-
   // [node]: how many values pass a cut before it; -1: no cut is possible there.
   [[nodiscard]] std::vector<int> passing_counts() const {
     std::vector<int> counts(nodes() + 1, 0);
@@ -52,7 +47,7 @@ class Cutter {
     for (int n = 1; n < nodes(); ++n) counts[n] += counts[n - 1];
     counts.pop_back();
     for (const auto& [first, last] : undivided()) {
-      for (int n = first + 1; n <= last; ++n) counts[n] = -1;
+      for (int n = first + 1; n <= std::min(last, nodes() - 1); ++n) counts[n] = -1;
     }
     return counts;
   }
@@ -66,10 +61,11 @@ class Cutter {
     for (std::size_t s = sections.size(); s-- > 0;) {
       const int end = s + 1 < begins.size() ? begins[s + 1] : nodes();
       Section& section = sections[s];
-      section.nodes = with_makers(begins[s], end, s + 1 == sections.size());
+      section.is_last = s + 1 == sections.size();
+      section.nodes = with_makers(begins[s], end, section.is_last);
       for (const int n : section.nodes)
         for_each_use(program_.nodes[n], [&](ValueId value) { add_input(value, inputs, section); });
-      if (s + 1 == sections.size())
+      if (section.is_last)
         for (const ValueId value : program_.outputs) add_input(value, inputs, section);
       std::ranges::sort(section.states);
       section.states.erase(std::unique(section.states.begin(), section.states.end()), section.states.end());
@@ -85,31 +81,30 @@ class Cutter {
     return input_[value] != kBefore && program_.inputs[input_[value]].kind != InputKind::kUser;
   }
   // Values of nodes; what depends on no parameter is made again.
-  [[nodiscard]] bool passes(std::size_t value) const { return trained_[value] && maker_[value] != kBefore; }
+  [[nodiscard]] bool passes(std::size_t value) const { return sent_[value] && maker_[value] != kBefore; }
 
   // Nodes [first, last] that no cut may separate: a memory that is written to between them must stay one.
   [[nodiscard]] std::vector<std::pair<int, int>> undivided() const {
     struct Group {
-      int first = -2, last = -2;  // node that makes the first value; node of the last use
-      bool is_state = false, is_trained = false;
+      int first = INT_MAX, last = kBefore;  // nodes: that makes the first value or view, or writes; and of the last use
+      bool has_input = false, is_state = false, is_sent = false;
     };
     std::map<int, Group> groups;
     for (std::size_t value = 0; value < maker_.size(); ++value) {
       if (aliases_.writers[aliases_.group[value]].empty()) continue;
       Group& group = groups[aliases_.group[value]];
-      group.first = group.first == -2 ? maker_[value] : std::min(group.first, maker_[value]);
+      if (maker_[value] != kBefore) group.first = std::min(group.first, maker_[value]);
       group.last = std::max(group.last, last_use_[value]);
+      group.has_input = group.has_input || input_[value] != kBefore;
       group.is_state = group.is_state || is_state(value);
-      group.is_trained = group.is_trained || trained_[value];
+      group.is_sent = group.is_sent || sent_[value];
     }
     std::vector<std::pair<int, int>> spans;
     for (const auto& [number, group] : groups) {
+      if (!group.is_state && !group.is_sent) continue;  // made again as a whole
       const std::vector<int>& writers = aliases_.writers[number];
-      if (group.is_state) {
-        spans.emplace_back(writers.front(), group.last);
-      } else if (group.is_trained) {
-        spans.emplace_back(group.first, writers.back());
-      }
+      // Later sections have the input as it was.
+      spans.emplace_back(std::min(group.first, writers.front()), group.has_input ? group.last : writers.back());
     }
     return spans;
   }
@@ -127,7 +122,7 @@ class Cutter {
     while (!open.empty()) {
       const ValueId value = open.back();
       open.pop_back();
-      if (trained_[value] || is_state(value)) continue;
+      if (sent_[value] || is_state(value)) continue;
       add(maker_[value]);
       for (const int writer : aliases_.writers[aliases_.group[value]]) add(writer);
     }
@@ -162,7 +157,7 @@ class Cutter {
 
   const Program& program_;
   const Aliases aliases_;
-  const std::vector<bool> trained_;
+  const std::vector<bool> sent_;
   std::vector<int> maker_, last_use_;
   std::vector<int> input_;  // [value]: position in Program::inputs; kBefore: a node makes the value
 };
@@ -261,34 +256,58 @@ class Places {
   std::vector<int> weights_;  // nodes that take parameters
 };
 
-}  // namespace
-
-std::vector<bool> depend_on_parameters(const Program& program) {
-  const Aliases aliases = find_aliases(program);
-  std::vector<bool> depends(program.values.size(), false), group_depends(program.values.size(), false);
-  for (const Input& input : program.inputs) depends[input.value] = input.kind == InputKind::kParameter;
-  const auto value_depends = [&](ValueId value) { return depends[value] || group_depends[aliases.group[value]]; };
-  const auto node_depends = [&](const Node& node) {
-    bool any = false;
-    for_each_use(node, [&](ValueId value) { any = any || value_depends(value); });
-    return any;
-  };
-  for (bool changed = true; changed;) {  // a write makes earlier views depend too
-    changed = false;
-    for (const Node& node : program.nodes | std::views::filter(node_depends)) {
-      for (const ValueId value : node.outputs) {
-        if (value != kNoValue) depends[value] = true;
-      }
-      for (const ValueId value : written_by(node)) {
-        const int group = aliases.group[value];
-        changed = changed || !group_depends[group];
-        group_depends[group] = true;
-      }
+class SentValues {
+ public:
+  explicit SentValues(const Program& program)
+      : program_(program),
+        aliases_(find_aliases(program)),
+        sent_(program.values.size()),
+        group_sent_(program.values.size()) {
+    for (const Input& input : program.inputs) {
+      const bool is_written = input.kind != InputKind::kUser && !aliases_.writers[aliases_.group[input.value]].empty();
+      sent_[input.value] = input.kind == InputKind::kParameter || is_written;
     }
   }
-  for (ValueId value = 0; value < static_cast<ValueId>(depends.size()); ++value) depends[value] = value_depends(value);
-  return depends;
-}
+
+  std::vector<bool> find() {
+    while (mark()) {  // a write makes earlier views depend too
+    }
+    for (ValueId value = 0; value < static_cast<ValueId>(sent_.size()); ++value) sent_[value] = is_sent(value);
+    return std::move(sent_);
+  }
+
+ private:
+  [[nodiscard]] bool is_sent(ValueId value) const { return sent_[value] || group_sent_[aliases_.group[value]]; }
+  [[nodiscard]] bool depends(const Node& node) const {
+    bool any = false;
+    for_each_use(node, [&](ValueId value) { any = any || is_sent(value); });
+    return any;
+  }
+  // True if a memory is sent that was not before.
+  bool mark() {
+    bool is_new = false;
+    for (const Node& node : program_.nodes) {
+      if (!depends(node)) continue;
+      for (const ValueId value : node.outputs) {
+        if (value != kNoValue) sent_[value] = true;
+      }
+      for (const ValueId value : written_by(node)) {
+        is_new = is_new || !group_sent_[aliases_.group[value]];
+        group_sent_[aliases_.group[value]] = true;
+      }
+    }
+    return is_new;
+  }
+
+  const Program& program_;
+  const Aliases aliases_;
+  std::vector<bool> sent_;        // [value]
+  std::vector<bool> group_sent_;  // [group]: something that is sent was written to it
+};
+
+}  // namespace
+
+std::vector<bool> find_sent(const Program& program) { return SentValues(program).find(); }
 
 std::vector<int> possible_cuts(const Program& program, int step) {
   const std::vector<int> counts = Cutter(program).passing_counts();
