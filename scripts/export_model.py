@@ -1,13 +1,25 @@
 #!/usr/bin/env python3
-"""Exports a PyTorch model to a file that Sluice trains: [model] name = "pt2", file = "m.pt2".
+"""Exports a PyTorch model to a file that holds its program and its weights, and needs no Python to be read.
 
-The file has the program that torch.export makes of the model, once in training and once in evaluation mode, and the
-weights. The sizes of the batch and, if the model allows it, of sequences stay open.
+usage: scripts/export_model.py SOURCE --out m.pt2 [--loss]
+
+SOURCE is one of
+  FILE.py:FUNCTION                      FUNCTION() returns (module, example_inputs), the inputs as a tuple or, by the
+                                        names of forward(), as a dict; two samples or more
+  --torchvision NAME [--classes N] [--image-size S] [--weights NAME]
+                                        a classification model of torchvision, with new weights or those of NAME
+  --transformers CLASS --config DIR     a model of transformers; DIR has its config.json, and its weights if there are
+                                        any: else they are new
+
+The size of the batch stays open; so does the length of texts (the second dimension of whole numbers) if the model allows
+it. The file has the program of training and that of evaluation (evaluation.json).
 Exit codes: 0 done, 2 bad usage, 3 the model cannot be exported, 8 the file cannot be written.
 """
 
 import argparse
 import collections
+import contextlib
+import difflib
 import importlib.util
 import inspect
 import io
@@ -15,7 +27,6 @@ import json
 import os
 import pathlib
 import sys
-import types
 import warnings
 import zipfile
 
@@ -25,58 +36,229 @@ warnings.filterwarnings("ignore")
 
 import torch
 
-EXAMPLE_BATCH = 3  # not a size that models have themselves
-EXAMPLE_TOKENS = 7
+SAMPLES, TOKENS = 3, 7  # of example inputs: sizes that models rarely have themselves
+RANDOM = ("dropout", "bernoulli", "rand", "normal", "uniform", "multinomial")
 
 
 class CannotExport(Exception):
     pass
 
 
-def from_file(spec):
-    """The module and example inputs that FUNCTION of FILE.py returns."""
-    path, _, function = spec.rpartition(":")
+def first_line(error):
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0].strip() if lines else type(error).__name__
+
+
+def from_file(source):
+    path, _, function = source.rpartition(":")
     if not path.endswith(".py"):
-        raise CannotExport(f"{spec}: expected FILE.py:FUNCTION, for example model.py:make")
-    if not os.path.isfile(path):
+        raise CannotExport(f"{source}: expected FILE.py:FUNCTION, for example model.py:make")
+    file = pathlib.Path(path)
+    if not file.is_file():
         raise CannotExport(f"{path}: there is no such file")
-    sys.path.insert(0, str(pathlib.Path(path).resolve().parent))
-    spec_of_file = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
-    code = importlib.util.module_from_spec(spec_of_file)
-    spec_of_file.loader.exec_module(code)
-    make = getattr(code, function, None)
-    if not callable(make):
-        raise CannotExport(f"{path} has no function {function}")
-    made = make()
+    sys.path.insert(0, str(file.resolve().parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    code = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = code
+    try:
+        spec.loader.exec_module(code)
+        make = getattr(code, function)
+    except AttributeError:
+        raise CannotExport(f"{path} has no function {function}") from None
+    except Exception as error:
+        raise CannotExport(f"{path}: {type(error).__name__}: {first_line(error)}") from error
+    try:
+        made = make()
+    except Exception as error:
+        raise CannotExport(f"{source}: {type(error).__name__}: {first_line(error)}") from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module)):
-        raise CannotExport(f"{spec} must return (module, example_inputs)")
-    return made
+        raise CannotExport(f"{source} must return (module, example_inputs)")
+    module, inputs = made
+    if isinstance(inputs, dict):
+        return module, inputs
+    inputs = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+    names = [name for name in inspect.signature(module.forward).parameters if name != "self"]
+    if len(inputs) > len(names):
+        raise CannotExport(f"{source}: {len(inputs)} example inputs, but forward() takes {len(names)}")
+    return module, dict(zip(names, inputs))
 
 
-def from_torchvision(name, classes, size):
+def from_torchvision(arguments):
     import torchvision
-    if name not in torchvision.models.list_models(torchvision.models):
-        raise CannotExport(f"torchvision has no classification model {name}; it has " +
-                           ", ".join(torchvision.models.list_models(torchvision.models)))
-    without_auxiliary = {"aux_logits": False, "init_weights": True} if name in ("googlenet", "inception_v3") else {}
-    model = torchvision.models.get_model(name, weights=None, num_classes=classes, **without_auxiliary)
-    return model, (torch.randn(EXAMPLE_BATCH, 3, size, size),)
+    known = torchvision.models.list_models(torchvision.models)
+    if arguments.torchvision not in known:
+        alike = difflib.get_close_matches(arguments.torchvision, known) or known
+        raise CannotExport(f"torchvision has no classification model {arguments.torchvision}; it has {', '.join(alike)}")
+    auxiliary = {"aux_logits": False, "init_weights": True} if arguments.torchvision in ("googlenet", "inception_v3") else {}
+    module = torchvision.models.get_model(arguments.torchvision, weights=arguments.weights, num_classes=arguments.classes, **auxiliary)
+    [name, *_] = inspect.signature(module.forward).parameters
+    return module, {name: torch.randn(SAMPLES, 3, arguments.image_size, arguments.image_size)}
+
+
+def with_forward(module, names, pick):
+    """The module, whose forward() takes these arguments and returns pick() of its output. Its names stay."""
+    kind = type(module)
+    signature = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)] +
+                                  [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names])
+
+    def forward(self, *values, **named):
+        bound = signature.bind(self, *values, **named)
+        return pick(kind.forward(self, **{name: bound.arguments[name] for name in names}))
+
+    forward.__signature__ = signature
+    module.__class__ = type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
+    return module
 
 
 def logits_of(output):
-    """Of a ModelOutput; an answer's first and last token as [N, T, 2]."""
+    """An answer's first and last token are one tensor [N, T, 2]."""
     if "start_logits" in output:
         return torch.stack((output["start_logits"], output["end_logits"]), -1)
+    if "logits" not in output:
+        raise CannotExport(f"the model gives {', '.join(output.keys())}, but no logits; export it from a FILE.py")
     return output["logits"]
 
 
-def from_transformers(name, folder, with_loss):
+def example_of(name, config):
+    vocabulary = getattr(config, "vocab_size", 2)
+    if name == "pixel_values":
+        size = getattr(config, "image_size", 224)
+        height, width = size if isinstance(size, (list, tuple)) else (size, size)
+        return torch.randn(SAMPLES, getattr(config, "num_channels", 3), height, width)
+    if name in ("start_positions", "end_positions"):
+        return torch.randint(0, TOKENS, (SAMPLES,))
+    if name in ("attention_mask", "token_type_ids"):
+        return torch.ones(SAMPLES, TOKENS, dtype=torch.long) if name == "attention_mask" else torch.zeros(SAMPLES, TOKENS, dtype=torch.long)
+    return torch.randint(0, vocabulary, (SAMPLES, TOKENS))
+
+
+def from_transformers(arguments):
     import transformers
-    kind = getattr(transformers, name, None)
+    kind = getattr(transformers, arguments.transformers, None)
     if not (inspect.isclass(kind) and issubclass(kind, transformers.PreTrainedModel)):
-        raise CannotExport(f"transformers has no model {name}")
+        raise CannotExport(f"transformers has no model {arguments.transformers}")
+    folder = pathlib.Path(arguments.config)
+    if not (folder / "config.json").is_file():
+        raise CannotExport(f"{folder} has no config.json; --config names the folder of the model")
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-    has_weights = any(pathlib.Path(folder).glob("*.safetensors"))
-    model = kind.from_pretrained(folder, local_files_only=True) if has_weights else kind(config)
-    names = [name for name in ("pixel_values", "input_ids", "attention_mask", "token_type_ids") if name in inspect.signature(kind.forward).parameters]
-    return model, names
+    config.use_cache = False
+    for attention in ("sdpa", "eager"):
+        with contextlib.suppress(ValueError):  # not every model has SDPA
+            if any(folder.glob("*.safetensors")):
+                module = kind.from_pretrained(folder, config=config, local_files_only=True, attn_implementation=attention)
+            else:
+                module = kind._from_config(config, attn_implementation=attention)
+            break
+    taken = inspect.signature(kind.forward).parameters
+    wanted = ["pixel_values", "input_ids", "attention_mask", "token_type_ids", "decoder_input_ids"]
+    names = [name for name in wanted if name in taken]
+    pick = logits_of
+    if arguments.loss:
+        labels = ["labels"] if "labels" in taken else ["start_positions", "end_positions"]
+        names = [name for name in names if name != "decoder_input_ids"] + labels
+        pick = lambda output: output["loss"]  # noqa: E731
+    inputs = {name: example_of(name, config) for name in names}
+    if arguments.loss and "labels" in inputs and "Classification" in arguments.transformers and "Token" not in arguments.transformers:
+        inputs["labels"] = torch.randint(0, config.num_labels, (SAMPLES,))
+    return with_forward(module, names, pick), inputs
+
+
+def check_inputs(inputs):
+    for name, value in inputs.items():
+        if not isinstance(value, torch.Tensor):
+            raise CannotExport(f"the example of {name} is no tensor; set it within the module")
+        if value.dim() == 0 or value.shape[0] < 2:
+            raise CannotExport(f"the example of {name} has the sizes {list(value.shape)}; the first must be a batch of two samples or more")
+
+
+def export(module, inputs):
+    """The program, with an open batch, and open lengths if the model allows it."""
+    opened, maybe = torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO
+    is_text = {name: value.dim() > 1 and not value.is_floating_point() for name, value in inputs.items()}
+    sizes = {name: {0: opened, 1: maybe} if is_text[name] else {0: opened} for name in inputs}
+    try:
+        return torch.export.export(module, (), inputs, dynamic_shapes=sizes, strict=False)
+    except Exception as error:
+        if "specialized it to be a constant" in str(error) or "onstraint" in str(error):
+            raise CannotExport("the model fixes the size of the batch to that of the example inputs; take it from the input "
+                               f"(x.size(0)) and do not compare it: {first_line(error)}") from error
+        raise CannotExport(f"torch.export: {type(error).__name__}: {first_line(error)}") from error
+
+
+def program_json(exported):
+    content = io.BytesIO()
+    torch.export.save(exported, content)
+    with zipfile.ZipFile(content) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith("models/model.json")]
+        return archive.read(name).decode()
+
+
+def sizes_of(value):
+    return "[" + ", ".join("open" if not isinstance(size, int) else str(size) for size in value.shape) + "]"
+
+
+def report(exported, file):
+    nodes = [node for node in exported.graph.nodes if node.op == "call_function"]
+    operators = collections.Counter(str(node.target) for node in nodes)
+    parameters = dict(exported.named_parameters())
+    trained = sum(parameter.numel() for parameter in parameters.values() if parameter.requires_grad)
+    values = {node.name: node.meta["val"] for node in exported.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)}
+    inputs = ", ".join(f"{name} {sizes_of(values[name])}" for name in exported.graph_signature.user_inputs if name in values)
+    outputs = ", ".join(sizes_of(values[name]) for name in exported.graph_signature.user_outputs if name in values)
+    random = sum(count for name, count in operators.items() if any(word in name for word in RANDOM))
+    print(f"{file}: {file.stat().st_size / 2**20:.1f} MiB")
+    print(f"parameters  {trained:,} in {len(parameters)} tensors, {sum(p.numel() for p in parameters.values()) - trained:,} more frozen")
+    print(f"program     {len(nodes)} nodes of {len(operators)} operators, {random} of them random")
+    print(f"takes       {inputs}")
+    print(f"gives       {outputs}")
+
+
+def write(exported, evaluation, file):
+    part = file.with_name(file.stem + ".part.pt2")
+    try:
+        torch.export.save(exported, part, extra_files={"evaluation.json": program_json(evaluation)})
+        os.replace(part, file)
+    except (OSError, RuntimeError) as error:
+        part.unlink(missing_ok=True)
+        print(f"export_model.py: cannot write {file}: {first_line(error)}", file=sys.stderr)
+        sys.exit(8)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=True)
+    parser.add_argument("source", nargs="?", metavar="FILE.py:FUNCTION")
+    parser.add_argument("--torchvision", metavar="NAME")
+    parser.add_argument("--classes", type=int, default=1000, metavar="N")
+    parser.add_argument("--image-size", type=int, default=224, metavar="S")
+    parser.add_argument("--weights", metavar="NAME")
+    parser.add_argument("--transformers", metavar="CLASS")
+    parser.add_argument("--config", metavar="DIR")
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FILE")
+    parser.add_argument("--loss", action="store_true", help="the module gives its loss, not logits")
+    arguments = parser.parse_args()
+    if sum(source is not None for source in (arguments.source, arguments.torchvision, arguments.transformers)) != 1:
+        parser.error("name one of FILE.py:FUNCTION, --torchvision and --transformers")
+    if (arguments.transformers is None) != (arguments.config is None):
+        parser.error("--transformers and --config belong together")
+    if arguments.out.suffix != ".pt2":
+        parser.error("--out must end with .pt2")
+    try:
+        if arguments.source:
+            module, inputs = from_file(arguments.source)
+        else:
+            module, inputs = from_torchvision(arguments) if arguments.torchvision else from_transformers(arguments)
+        check_inputs(inputs)
+        exported = export(module.train(), inputs)
+        evaluation = export(module.eval(), inputs)
+        [*outputs] = exported.graph_signature.user_outputs
+        if arguments.loss and not any(node.name == outputs[0] and node.meta["val"].dim() == 0 for node in exported.graph.nodes):
+            raise CannotExport("--loss: the first output of the module is no single number")
+    except (CannotExport, ImportError, OSError, ValueError) as error:
+        print(f"export_model.py: {first_line(error)}", file=sys.stderr)
+        sys.exit(3)
+    write(exported, evaluation, arguments.out)
+    report(exported, arguments.out)
+
+
+if __name__ == "__main__":
+    main()

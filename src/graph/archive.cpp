@@ -114,6 +114,8 @@ Archive read(const fs::path& file) {
   constexpr const char* kProgram = "models/model.json";
   if (!reader.has(kProgram)) throw CheckpointError(file.string(), " is no file of torch.export.save", kAdvice);
   Archive archive{.program = parse_program(reader.read_json(kProgram), file.string())};
+  if (constexpr const char* kEvaluation = "extra/evaluation.json"; reader.has(kEvaluation))
+    archive.evaluation = parse_program(reader.read_json(kEvaluation), concat(file.string(), ": ", kEvaluation));
   archive.state = reader.read_tensors("data/weights/", "model_weights_config.json");
   archive.constants = reader.read_tensors("data/constants/", "model_constants_config.json");
   return archive;

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +21,8 @@ struct SavedTensor {
 };
 
 struct Archive {
-  Program program;
+  Program program;                               // in training mode, as exported
+  std::optional<Program> evaluation;             // if the file has it: scripts/export_model.py
   std::map<std::string, SavedTensor> state;      // of parameters and buffers, by their names in state_dict()
   std::map<std::string, SavedTensor> constants;  // and of buffers that state_dict() lacks
 };

@@ -22,7 +22,7 @@ using Fill = Instruction::Fill;
 using Kind = Instruction::Kind;
 
 [[noreturn]] void refuse(const Node& node, const std::string& why) {
-  throw ConfigError(node.described(), " ", why, "; docs/how-to/pytorch_models.md says what to do");
+  throw ConfigError(node.described(), " ", why, "; write that part of the model with other operators");
 }
 
 bool is_assertion(const Node& node) {
@@ -325,8 +325,9 @@ void Instructions::add(const Node& node, const InstructionOptions& options) {
   if (is_random(node, instruction.op->schema(), instruction.arguments)) {
     instruction.kind = Kind::kRandom;
     instruction.batch_dim = batch_dim_of(program_, node);
-    if (options.mode == Mode::kEvaluation || !is_supported_random(node))
-      refuse(node, "draws random numbers in a way that is not supported");
+    if (!is_supported_random(node)) refuse(node, "draws random numbers in a way that is not supported");
+    if (options.mode == Mode::kEvaluation)
+      refuse(node, "draws random numbers, also in evaluation; export the model with scripts/export_model.py");
   }
 }
 

@@ -17,7 +17,11 @@ using ArchivePtr = std::shared_ptr<const Archive>;
 
 // Without LayerOptions::draw_weights the parameters are meta tensors; otherwise they have the values of the file.
 [[nodiscard]] std::vector<std::unique_ptr<nn::Layer>> make_layers(const ArchivePtr& archive,
-                                                                  std::vector<Section> sections,
+                                                                  const nn::LayerOptions& options);
+
+// sections: of Archive::program, cut in another way. The layers evaluate as they train.
+[[nodiscard]] std::vector<std::unique_ptr<nn::Layer>> make_layers(const ArchivePtr& archive,
+                                                                  const std::vector<Section>& sections,
                                                                   const nn::LayerOptions& options);
 
 }  // namespace sluice::graph

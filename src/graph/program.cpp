@@ -303,7 +303,7 @@ class Parser {
   }
 
   [[noreturn]] void refuse(const Node& node, const std::string& why) const {
-    throw ConfigError(source_, ": ", node.described(), " ", why, "; docs/how-to/pytorch_models.md says what to do");
+    throw ConfigError(source_, ": ", node.described(), " ", why, "; write that part of the model with other operators");
   }
 
   JsonNode root_;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/concat.h"
+#include "core/error.h"
 #include "graph/aliases.h"
 
 namespace sluice::graph {
@@ -192,17 +193,25 @@ class Places {
     }
   }
 
-  // Where one value passes; in long parts without such a place, where two pass, and so on.
+  // The node before which the narrowest cut between two nodes with weights is: the one with this number and the one
+  // before. -1: there is no such cut.
+  [[nodiscard]] int place_of(int weight) const {
+    if (weight < 1 || weight >= static_cast<int>(weights_.size())) return -1;
+    const int place = narrowest(weights_[weight - 1] + 1, weights_[weight]);
+    return counts_[place] > 0 ? place : -1;
+  }
+
+  // Numbers of nodes with weights. Where one value passes; in long parts without such a place, where two pass, and so
+  // on.
   [[nodiscard]] std::vector<int> find() const {
     constexpr int kMostPassing = 8;
-    const std::size_t long_part = weights_.size() / 3 + 1;  // nodes with weights
+    const int count = static_cast<int>(weights_.size()), long_part = count / 3 + 1;
     std::vector<int> cuts;
     for (int passing = 1; passing <= kMostPassing; ++passing) {
       std::vector<int> more;
-      std::size_t begin = 0;  // in weights_
+      int begin = 0;
       for (std::size_t part = 0; part <= cuts.size(); ++part) {
-        std::size_t end = begin;
-        while (end < weights_.size() && (part == cuts.size() || weights_[end] < cuts[part])) ++end;
+        const int end = part < cuts.size() ? cuts[part] : count;
         if (passing == 1 || end - begin > long_part) add_places(begin, end, passing, more);
         begin = end;
       }
@@ -224,10 +233,9 @@ class Places {
   }
 
  private:
-  void add_places(std::size_t begin, std::size_t end, int passing, std::vector<int>& places) const {
-    for (std::size_t i = begin + 1; i < end; ++i) {
-      const int place = narrowest(weights_[i - 1] + 1, weights_[i]);
-      if (counts_[place] == passing) places.push_back(place);
+  void add_places(int begin, int end, int passing, std::vector<int>& cuts) const {
+    for (int weight = begin + 1; weight < end; ++weight) {
+      if (const int place = place_of(weight); place >= 0 && counts_[place] == passing) cuts.push_back(weight);
     }
   }
 
@@ -243,10 +251,9 @@ class Places {
   [[nodiscard]] std::vector<int> without_norms_alone(const std::vector<int>& cuts) const {
     std::vector<int> kept;
     for (std::size_t c = 0; c < cuts.size(); ++c) {
-      const int end = c + 1 < cuts.size() ? cuts[c + 1] : static_cast<int>(program_.nodes.size());
-      const bool has_others =
-          std::ranges::any_of(weights_, [&](int n) { return n >= cuts[c] && n < end && !is_norm(program_.nodes[n]); });
-      if (has_others) kept.push_back(cuts[c]);
+      const auto begin = weights_.begin() + cuts[c];
+      const auto end = c + 1 < cuts.size() ? weights_.begin() + cuts[c + 1] : weights_.end();
+      if (!std::all_of(begin, end, [&](int n) { return is_norm(program_.nodes[n]); })) kept.push_back(cuts[c]);
     }
     return kept;
   }
@@ -325,14 +332,25 @@ std::vector<Section> cut_at(const Program& program, const std::vector<int>& befo
   return sections;
 }
 
-std::vector<Section> cut_into_sections(const Program& program) {
+std::vector<int> find_cuts(const Program& program) { return Places(program, Cutter(program)).find(); }
+
+std::vector<Section> cut_into_sections(const Program& program, const std::vector<int>& cuts) {
   const Cutter cutter(program);
   const Places places(program, cutter);
-  const std::vector<int> cuts = places.find();
-  std::vector<Section> sections = cutter.cut(cuts);
+  std::vector<int> before;
+  for (const int cut : cuts) {
+    before.push_back(places.place_of(cut));
+    if (before.back() < 0) {
+      throw ConfigError(
+          "the program of evaluation uses the weights in another order than that of training; export a model that "
+          "calls "
+          "the same modules in both");
+    }
+  }
+  std::vector<Section> sections = cutter.cut(before);
   std::map<std::string, int> uses;
   for (std::size_t s = 0; s < sections.size(); ++s) {
-    const std::string name = places.name_of(s == 0 ? 0 : cuts[s - 1], s < cuts.size() ? cuts[s] : cutter.nodes());
+    const std::string name = places.name_of(s == 0 ? 0 : before[s - 1], s < before.size() ? before[s] : cutter.nodes());
     const int use = ++uses[name];
     sections[s].name = use == 1 ? name : concat(name, "#", use);
   }

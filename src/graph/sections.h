@@ -25,9 +25,12 @@ struct Section {
 // [value]: whether it is sent to later sections, not computed again.
 [[nodiscard]] std::vector<bool> find_sent(const Program& program);
 
-// Cuts before nodes with weights where one value passes: between blocks, or between the halves of a transformer's
-// block. If there is no such place in a third of the model, two values may pass there, and so on. At least one section.
-[[nodiscard]] std::vector<Section> cut_into_sections(const Program& program);
+// Where to cut: numbers of nodes with weights before each cut, ascending. One value passes a cut: between blocks, or
+// between the halves of a transformer's block. If there is no such place in a third of the model, two values may pass
+// there, and so on.
+[[nodiscard]] std::vector<int> find_cuts(const Program& program);
+// cuts: of find_cuts(), also of another program of the same model. ConfigError if this program cannot be cut there.
+[[nodiscard]] std::vector<Section> cut_into_sections(const Program& program, const std::vector<int>& cuts);
 
 // Every `step`-th node before which a cut is possible.
 [[nodiscard]] std::vector<int> possible_cuts(const Program& program, int step);

@@ -18,8 +18,9 @@ import zipfile
 
 import long_tests
 
-os.environ["HF_HUB_OFFLINE"] = "1"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 try:
+    import export_model
     import torch
     import torchvision
     import transformers
@@ -28,7 +29,6 @@ except ImportError:
     sys.exit(77)
 from torch import nn
 
-OPEN, MAY_BE_OPEN = torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO
 BATCH, TOKENS = 3, 7
 TEXT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 100}
 
@@ -159,9 +159,9 @@ class ExportedModels(unittest.TestCase):
         self.file = self.folder / "m.pt2"
 
     def export(self, model, inputs):
-        sizes = {name: {0: OPEN, 1: MAY_BE_OPEN} for name in inputs}
-        exported = torch.export.export(model, (), inputs, dynamic_shapes=sizes, strict=False)
-        torch.export.save(exported, self.file)
+        exported = export_model.export(model.train(), inputs)
+        export_model.write(exported, export_model.export(model.eval(), inputs), self.file)
+        model.train()
 
     def run_program(self, cuts, *words):
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -184,12 +184,14 @@ class ExportedModels(unittest.TestCase):
         save_file({**inputs, "gradient": gradient}, self.folder / "in.safetensors")
         wanted = {key: parameter.grad for key, parameter in model.named_parameters() if parameter.grad is not None}
         largest = max(grad.norm() for grad in wanted.values())
-        state = model.state_dict()
+        state = {key: value.clone() for key, value in model.state_dict().items()}
         words = ("fp64",) if dtype == torch.float64 else ()
         bound = 1e-10 if dtype == torch.float64 else 1e-4
         layers = {}
         for cuts in ("none", "blocks", "1", "5"):
             found, layers[cuts] = self.must_run(cuts, *words)
+            if cuts == "blocks":
+                self.assert_evaluates(model, inputs, found.pop("evaluation"), bound, name)
             torch.testing.assert_close(found.pop("output"), output.detach(), rtol=bound, atol=bound, msg=f"{name} {cuts}")
             self.assertEqual({key for key in found if key.startswith("grad/")}, {f"grad/{key}" for key in wanted}, (name, cuts))
             for key, grad in wanted.items():
@@ -201,6 +203,45 @@ class ExportedModels(unittest.TestCase):
                 if key.startswith("state/"):
                     torch.testing.assert_close(value, state[key.removeprefix("state/")], rtol=bound, atol=bound, msg=f"{name} {key}")
         return layers
+
+    def assert_evaluates(self, model, inputs, found, bound, name):
+        model.eval()
+        with torch.no_grad():
+            torch.testing.assert_close(found, first_output(model(**inputs)), rtol=bound, atol=bound, msg=f"{name} evaluated")
+        model.train()
+
+    def test_random_numbers_belong_to_samples_and_are_gone_in_evaluation(self):
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout2d(0.5), nn.ReLU(inplace=True), nn.Dropout(0.3))
+                self.depth = torchvision.ops.StochasticDepth(0.5, "row")
+                self.attention = nn.MultiheadAttention(8, 2, dropout=0.4, batch_first=True)
+                self.out = nn.Linear(8, 4)
+
+            def forward(self, x):
+                x = self.conv(x)
+                x = x + self.depth(x * 2)
+                x = x.flatten(2).transpose(1, 2)
+                q = self.attention.in_proj_weight
+                x = nn.functional.scaled_dot_product_attention(x, x @ q[:8], x, dropout_p=0.25 if self.training else 0.0)
+                return self.out(self.attention(x, x, x)[0]).mean(1)
+
+        model, inputs = Net(), {"x": torch.randn(8, 3, 5, 5)}
+        self.export(model, inputs)
+        save_file({**inputs, "gradient": torch.randn(8, 4)}, self.folder / "in.safetensors")
+        whole, layers = self.must_run("blocks")
+        self.assertGreater(len(layers), 1)
+        model.eval()
+        with torch.no_grad():
+            self.assertGreater((whole["output"] - model(**inputs)).norm(), 0.1)
+            torch.testing.assert_close(whole["evaluation"], model(**inputs), rtol=1e-5, atol=1e-6)
+        for words in (("none",), ("1",), ("blocks", "halves")):
+            found, _ = self.must_run(*words)
+            for key in found:
+                torch.testing.assert_close(found[key], whole[key], rtol=1e-4, atol=1e-5, msg=f"{words} {key}")
+        dropped = (whole["output"] - self.must_run("blocks")[0]["output"]).norm()
+        self.assertEqual(dropped, 0, "the same step gives the same numbers")
 
     def test_models_equal_pytorch_cut_anywhere(self):
         models = long_tests.some(SOME, list(MODELS), "large models")

@@ -143,7 +143,7 @@ TEST(Sections, GiveWhatTheWholeProgramGivesCutAnywhere) {
       ASSERT_EQ(outputs_of(program, cut_at(program, {cut})), wanted)
           << described(program) << "seed " << seed << ", cut before " << cut;
     ASSERT_EQ(outputs_of(program, cut_at(program, possible)), wanted) << seed;
-    ASSERT_EQ(outputs_of(program, cut_into_sections(program)), wanted) << seed;
+    ASSERT_EQ(outputs_of(program, cut_into_sections(program, find_cuts(program))), wanted) << seed;
     cuts += possible.size();
   }
   EXPECT_GT(cuts, 5000U);
@@ -157,7 +157,7 @@ TEST(Sections, MakeMasksAgainAndPassOnlyWhatWeightsMade) {
   const ValueId y = builder.node("linear", {mask, a}, "layers.0.self");
   const ValueId z = builder.node("linear", {y, b}, "layers.1.self");
   builder.program.outputs = {builder.node("mul", {z, mask}, "layers.1")};
-  const std::vector<Section> sections = cut_into_sections(builder.program);
+  const std::vector<Section> sections = cut_into_sections(builder.program, find_cuts(builder.program));
   ASSERT_EQ(sections.size(), 2U);
   EXPECT_EQ(sections[0].name, "layers.0.self");
   EXPECT_EQ(sections[1].name, "layers.1.self");
