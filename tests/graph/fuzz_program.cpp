@@ -1,0 +1,33 @@
+// Any bytes as the program of an exported model: refused in one line, or it can be cut into sections.
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "graph/sections.h"
+
+namespace {
+
+void require(bool ok) {
+  if (!ok) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  using namespace sluice::graph;
+  const auto json = nlohmann::json::parse(bytes, bytes + size, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return 0;
+  try {
+    const Program program = parse_program(json, "fuzz.pt2");
+    const std::vector<Section> sections = cut_into_sections(program, find_cuts(program));
+    require(!sections.empty() && sections.back().gives == program.outputs);
+    for (std::size_t s = 1; s < sections.size(); ++s) require(sections[s].takes == sections[s - 1].gives);
+    static_cast<void>(cut_at(program, possible_cuts(program, 1)));
+  } catch (const sluice::Error& error) {
+    require(std::string_view(error.what()).find('\n') == std::string_view::npos);
+  }
+  return 0;
+}
