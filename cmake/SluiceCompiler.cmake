@@ -11,7 +11,9 @@ if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
 endif()
 
 if(SLUICE_SANITIZE)
-  target_compile_options(sluice_compiler INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  # With sanitizers, GCC 12 warns of uninitialized values in LibTorch's headers where there are none.
+  target_compile_options(sluice_compiler INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+                                                   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_options(sluice_compiler INTERFACE -fsanitize=${SLUICE_SANITIZE})
 endif()
 
