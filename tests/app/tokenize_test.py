@@ -229,7 +229,8 @@ class TokenizeTest(unittest.TestCase):
         process = cli.start(*self.words(file), "--documents", "line")
         done = cli.finish(process)
         self.assert_refused(done, 3, "a.txt: line 2 has more than 64.0 MiB, too much for one document; split it")
-        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, 1 << 20, "KiB")
+        # In KiB: ASan keeps freed memory, 1.3 GiB in all.
+        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, 2 << 20)
 
     def test_bad_inputs(self):
         os.mkfifo(self.folder / "fifo")
