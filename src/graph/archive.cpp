@@ -49,8 +49,8 @@ class Reader {
     std::map<std::string, SavedTensor> tensors;
     const std::string name = concat(folder, table);
     if (!has(name)) return tensors;
-    const nlohmann::json json = read_json(name);
     const auto in_order = read_json<nlohmann::ordered_json>(name);
+    const nlohmann::json json(in_order);
     std::map<std::string, SavedTensor> known;  // by record
     const JsonNode config = JsonNode(json, concat(file_, ": ", table)).at("config");
     config.require(config.value().is_object(), "an object");

@@ -10,7 +10,6 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
-#include "graph/aliases.h"
 #include "graph/random_nodes.h"
 #include "graph/scalar_type.h"
 
@@ -21,9 +20,7 @@ using c10::IValue;
 using Fill = Instruction::Fill;
 using Kind = Instruction::Kind;
 
-[[noreturn]] void refuse(const Node& node, const std::string& why) {
-  throw ConfigError(node.described(), " ", why, "; write that part of the model with other operators");
-}
+[[noreturn]] void refuse(const Node& node, const std::string& why) { throw ConfigError(node.refusal(why)); }
 
 bool is_assertion(const Node& node) {
   return node.target == "aten::_assert_tensor_metadata" || node.target == "aten::_assert_scalar" ||
@@ -260,11 +257,7 @@ Instructions::Instructions(const Program& program, const Section& section, const
     if (slots_[value] < 0) slots_[value] = slot_count_++;
     return slots_[value];
   };
-  const Aliases aliases = find_aliases(program);
-  const auto is_written = [&](ValueId value) {
-    const std::vector<int>& writers = aliases.writers[aliases.group[value]];
-    return std::ranges::any_of(writers, [&](int n) { return std::ranges::binary_search(section.nodes, n); });
-  };
+  const auto is_written = [&](ValueId value) { return std::ranges::binary_search(section.written, value); };
   for (const int state : section.states) {
     state_slots_.push_back(give_slot(program.inputs[state].value));
     is_state_written_.push_back(is_written(program.inputs[state].value));
@@ -289,6 +282,7 @@ Instructions::Instructions(const Program& program, const Section& section, const
     give_slots_.push_back(give_slot(value));
   }
   note_last_uses();
+  slots_ = {};  // of the preparation alone
 }
 
 // A slot is free after the last instruction that takes or makes it, unless the next section takes it.
@@ -322,7 +316,7 @@ void Instructions::add(const Node& node, const InstructionOptions& options) {
   if (options.mode == Mode::kEvaluation) {
     set_for_evaluation(node, instruction.op->schema(), instruction.arguments);
   }
-  if (is_random(node, instruction.op->schema(), instruction.arguments)) {
+  if (is_random(node, *instruction.op, instruction.arguments)) {
     instruction.kind = Kind::kRandom;
     instruction.batch_dim = batch_dim_of(program_, node);
     if (!is_supported_random(node)) refuse(node, "draws random numbers in a way that is not supported");

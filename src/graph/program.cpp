@@ -303,7 +303,7 @@ class Parser {
   }
 
   [[noreturn]] void refuse(const Node& node, const std::string& why) const {
-    throw ConfigError(source_, ": ", node.described(), " ", why, "; write that part of the model with other operators");
+    throw ConfigError(source_, ": ", node.refusal(why));
   }
 
   JsonNode root_;
@@ -319,6 +319,10 @@ std::string Node::described() const {
   return concat(printable(target), overload.empty() ? "" : ".", printable(overload), " (node ", printable(name),
                 module.empty() ? "" : concat(", module ", printable(module)),
                 line.empty() ? "" : concat(", ", printable(line)), ")");
+}
+
+std::string Node::refusal(const std::string& why) const {
+  return concat(described(), " ", why, "; write that part of the model with other operators");
 }
 
 Program parse_program(const json& json, const std::string& source) {

@@ -68,6 +68,8 @@ struct Node {
 
   // The node for messages: its operator, name and line.
   [[nodiscard]] std::string described() const;
+  // The message if the node is not supported. why: goes on after the description.
+  [[nodiscard]] std::string refusal(const std::string& why) const;
 };
 
 enum class ValueKind : std::uint8_t { kTensor, kNumber };

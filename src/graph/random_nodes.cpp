@@ -1,7 +1,6 @@
 #include "graph/random_nodes.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 #include <string>
@@ -98,16 +97,12 @@ void set_for_evaluation(const Node& node, const c10::FunctionSchema& schema, std
   if (is_attention(node)) arguments[*position_of(schema, "dropout_p")] = 0.0;
 }
 
-bool is_random(const Node& node, const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments) {
-  constexpr std::array<std::string_view, 19> kRandom{
-      "alpha_dropout", "bernoulli", "bernoulli_", "exponential_", "multinomial",   "normal", "normal_",
-      "poisson",       "rand",      "rand_like",  "randint",      "randint_like",  "randn",  "randn_like",
-      "random_",       "randperm",  "rrelu",      "uniform_",     "native_dropout"};
+bool is_random(const Node& node, const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  const c10::FunctionSchema& schema = op.schema();
   if (is_dropout(node) || is_channel_dropout(node))
     return arguments[*position_of(schema, "train")].toBool() && arguments[*position_of(schema, "p")].toDouble() > 0;
   if (is_attention(node)) return arguments[*position_of(schema, "dropout_p")].toDouble() > 0;
-  return std::ranges::find(kRandom, std::string_view(node.target).substr(std::string_view("aten::").size())) !=
-         kRandom.end();
+  return op.hasTag(at::Tag::nondeterministic_seeded);
 }
 
 bool is_supported_random(const Node& node) {

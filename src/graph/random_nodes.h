@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 
@@ -16,7 +17,7 @@ namespace sluice::graph {
 void set_for_evaluation(const Node& node, const c10::FunctionSchema& schema, std::vector<c10::IValue>& arguments);
 
 // arguments: as the operator takes them.
-[[nodiscard]] bool is_random(const Node& node, const c10::FunctionSchema& schema,
+[[nodiscard]] bool is_random(const Node& node, const c10::OperatorHandle& op,
                              const std::vector<c10::IValue>& arguments);
 [[nodiscard]] bool is_supported_random(const Node& node);
 

@@ -17,12 +17,59 @@ namespace {
 
 constexpr int kBefore = -1;  // as a node: before all, of inputs
 
+// Finds the values that are sent to later sections, not computed again.
+class SentValues {
+ public:
+  SentValues(const Program& program, const Aliases& aliases)
+      : program_(program), aliases_(aliases), sent_(program.values.size()), group_sent_(program.values.size()) {
+    for (const Input& input : program.inputs) {
+      const bool is_written = input.kind != InputKind::kUser && !aliases_.writers[aliases_.group[input.value]].empty();
+      sent_[input.value] = input.kind == InputKind::kParameter || is_written;
+    }
+  }
+
+  std::vector<bool> find() {
+    while (mark()) {  // a write makes earlier views depend too
+    }
+    for (ValueId value = 0; value < static_cast<ValueId>(sent_.size()); ++value) sent_[value] = is_sent(value);
+    return std::move(sent_);
+  }
+
+ private:
+  [[nodiscard]] bool is_sent(ValueId value) const { return sent_[value] || group_sent_[aliases_.group[value]]; }
+  [[nodiscard]] bool depends(const Node& node) const {
+    bool any = false;
+    for_each_use(node, [&](ValueId value) { any = any || is_sent(value); });
+    return any;
+  }
+  // True if a memory is sent that was not before.
+  bool mark() {
+    bool is_new = false;
+    for (const Node& node : program_.nodes) {
+      if (!depends(node)) continue;
+      for (const ValueId value : node.outputs) {
+        if (value != kNoValue) sent_[value] = true;
+      }
+      for (const ValueId value : written_by(node)) {
+        is_new = is_new || !group_sent_[aliases_.group[value]];
+        group_sent_[aliases_.group[value]] = true;
+      }
+    }
+    return is_new;
+  }
+
+  const Program& program_;
+  const Aliases& aliases_;
+  std::vector<bool> sent_;        // [value]
+  std::vector<bool> group_sent_;  // [group]: something that is sent was written to it
+};
+
 class Cutter {
  public:
   explicit Cutter(const Program& program)
       : program_(program),
         aliases_(find_aliases(program)),
-        sent_(find_sent(program)),
+        sent_(SentValues(program, aliases_).find()),
         maker_(program.values.size(), kBefore),
         last_use_(program.values.size(), kBefore),
         input_(program.values.size(), kBefore) {
@@ -70,6 +117,7 @@ class Cutter {
         for (const ValueId value : program_.outputs) add_input(value, inputs, section);
       std::ranges::sort(section.states);
       section.states.erase(std::unique(section.states.begin(), section.states.end()), section.states.end());
+      section.written = written_in(section.nodes);
       section.gives = std::exchange(next, s == 0 ? user_inputs() : border(begins[s], inputs));
       section.takes = next;
     }
@@ -130,6 +178,18 @@ class Cutter {
     std::vector<int> all(again.begin(), again.end());
     for (int n = begin; n < end; ++n) all.push_back(n);
     return all;
+  }
+
+  [[nodiscard]] std::vector<ValueId> written_in(const std::vector<int>& nodes) const {
+    std::set<int> groups;
+    for (const int n : nodes) {
+      for (const ValueId value : written_by(program_.nodes[n])) groups.insert(aliases_.group[value]);
+    }
+    std::vector<ValueId> values;
+    for (ValueId value = 0; value < static_cast<ValueId>(maker_.size()); ++value) {
+      if (groups.contains(aliases_.group[value])) values.push_back(value);
+    }
+    return values;
   }
 
   void add_input(ValueId value, std::set<ValueId>& inputs, Section& section) const {
@@ -201,8 +261,7 @@ class Places {
     return counts_[place] > 0 ? place : -1;
   }
 
-  // Numbers of nodes with weights. Where one value passes; in long parts without such a place, where two pass, and so
-  // on.
+  // Numbers of nodes with weights: cuts that one value passes. In long parts without such a cut, two pass, and so on.
   [[nodiscard]] std::vector<int> find() const {
     constexpr int kMostPassing = 8;
     const int count = static_cast<int>(weights_.size()), long_part = count / 3 + 1;
@@ -263,58 +322,7 @@ class Places {
   std::vector<int> weights_;  // nodes that take parameters
 };
 
-class SentValues {
- public:
-  explicit SentValues(const Program& program)
-      : program_(program),
-        aliases_(find_aliases(program)),
-        sent_(program.values.size()),
-        group_sent_(program.values.size()) {
-    for (const Input& input : program.inputs) {
-      const bool is_written = input.kind != InputKind::kUser && !aliases_.writers[aliases_.group[input.value]].empty();
-      sent_[input.value] = input.kind == InputKind::kParameter || is_written;
-    }
-  }
-
-  std::vector<bool> find() {
-    while (mark()) {  // a write makes earlier views depend too
-    }
-    for (ValueId value = 0; value < static_cast<ValueId>(sent_.size()); ++value) sent_[value] = is_sent(value);
-    return std::move(sent_);
-  }
-
- private:
-  [[nodiscard]] bool is_sent(ValueId value) const { return sent_[value] || group_sent_[aliases_.group[value]]; }
-  [[nodiscard]] bool depends(const Node& node) const {
-    bool any = false;
-    for_each_use(node, [&](ValueId value) { any = any || is_sent(value); });
-    return any;
-  }
-  // True if a memory is sent that was not before.
-  bool mark() {
-    bool is_new = false;
-    for (const Node& node : program_.nodes) {
-      if (!depends(node)) continue;
-      for (const ValueId value : node.outputs) {
-        if (value != kNoValue) sent_[value] = true;
-      }
-      for (const ValueId value : written_by(node)) {
-        is_new = is_new || !group_sent_[aliases_.group[value]];
-        group_sent_[aliases_.group[value]] = true;
-      }
-    }
-    return is_new;
-  }
-
-  const Program& program_;
-  const Aliases aliases_;
-  std::vector<bool> sent_;        // [value]
-  std::vector<bool> group_sent_;  // [group]: something that is sent was written to it
-};
-
 }  // namespace
-
-std::vector<bool> find_sent(const Program& program) { return SentValues(program).find(); }
 
 std::vector<int> possible_cuts(const Program& program, int step) {
   const std::vector<int> counts = Cutter(program).passing_counts();

@@ -18,12 +18,10 @@ struct Section {
   // The border after, which is what the next section takes; at the end the outputs. Inputs of the model are passed on
   // as they came, even if the section writes to them.
   std::vector<ValueId> gives;
+  std::vector<ValueId> written;  // ascending: values that share memory with what its nodes write to
   bool is_last = false;
   std::vector<int> states;  // inputs of the program that are parameters, buffers or constants, taken by its nodes
 };
-
-// [value]: whether it is sent to later sections, not computed again.
-[[nodiscard]] std::vector<bool> find_sent(const Program& program);
 
 // Where to cut: numbers of nodes with weights before each cut, ascending. One value passes a cut: between blocks, or
 // between the halves of a transformer's block. If there is no such place in a third of the model, two values may pass

@@ -1,5 +1,5 @@
-// entities: named entities of a sequence of IOB2 or IOBES labels, as seqeval counts them by default: an entity begins
-// at B-NAME or S-NAME, or at I-NAME or E-NAME after another label; it ends with S-NAME, E-NAME, or before another
+// entities: named entities of a sequence of IOB2 or IOBES labels, as seqeval counts them by default. An entity begins
+// at B-NAME or S-NAME, or at I-NAME or E-NAME after another label. It ends with S-NAME or E-NAME, or before another
 // label. Pure functions.
 #pragma once
 

@@ -86,6 +86,9 @@ class TextLabels(TextCase):
         found = json.loads(cli.must_run("eval", file, "--weights", self.folder / "start", "--json",
                                         *cli.options(model={"lora_weights": str(trained)})).stdout)
         self.assertAlmostEqual(found["loss"], loss, places=12)
+        of_run = cli.options(model={"weights": str(self.folder / "run"), "lora_weights": str(trained)}, train={"steps": 1, "lr": 1e-12})
+        cli.must_run("train", file, "--run-dir", self.folder / "again", *of_run)
+        self.assertAlmostEqual(cli.events(self.folder / "again", "eval")[-1]["loss"], loss, places=8, msg="weights of a run")
 
     def test_another_tokenizer_than_the_one_beside_the_weights_is_said(self):
         rows = [{"text": sentence(self.rng, 4), "label": label} for label in "xy" * 4]

@@ -41,12 +41,16 @@ std::vector<std::string> names_of_labels(const models::ModelOptions& model, cons
 // else of model.config. Without any, default names.
 std::vector<std::string> names_of_head(const config::Config& config, const models::ModelOptions& model) {
   std::vector<std::filesystem::path> files;
-  for (const std::string& weights : {config.model.lora_weights, config.model.weights}) {
-    if (!weights.empty())
-      files.push_back(storage::folder_of_weights(storage::resolve_weights(weights)) / "config.json");
-  }
-  const bool has_own = files.size() == 2 && has_adapters(storage::read_weights(config.model.weights));
-  if (has_own) std::swap(files[0], files[1]);  // model.lora_weights is not read
+  const auto add = [&](const std::filesystem::path& weights) {
+    if (!weights.empty()) files.push_back(storage::folder_of_weights(weights) / "config.json");
+  };
+  const std::filesystem::path adapters = storage::resolve_weights(config.model.lora_weights),
+                              weights = storage::resolve_weights(config.model.weights);
+  std::error_code ignored;
+  const bool are_both_there = !adapters.empty() && std::filesystem::exists(weights, ignored);
+  const bool has_own = are_both_there && has_adapters(storage::read_weights(weights));
+  add(has_own ? weights : adapters);  // model.lora_weights is not read if the weights have adapters
+  add(has_own ? adapters : weights);
   if (!config.model.config.empty()) files.emplace_back(config.model.config);
   for (const std::filesystem::path& file : files) {
     std::vector<std::string> names = models::own_label_names(storage::read_object(file));
