@@ -55,7 +55,7 @@ struct TextConfig {
 // values; empty if they compute alike. Dropout is not compared.
 [[nodiscard]] std::string arithmetic_difference(const TextConfig& theirs, const TextConfig& ours);
 
-// Names of the classes in a config.json, in order; empty: there are none, or all are default_label_names().
+// Names of the classes in a config.json, in order. Empty if it has no names but default_label_names().
 [[nodiscard]] std::vector<std::string> own_label_names(const nlohmann::json& config);
 // LABEL_0, LABEL_1, ..., by which Hugging Face numbers classes without names.
 [[nodiscard]] std::vector<std::string> default_label_names(std::int64_t count);

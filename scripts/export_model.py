@@ -7,7 +7,7 @@ SOURCE is one of
   FILE.py:FUNCTION                      FUNCTION() returns (module, example_inputs), the inputs as a tuple or, by the
                                         names of forward(), as a dict; two samples or more
   --torchvision NAME [--classes N] [--image-size S] [--weights NAME]
-                                        a classification model of torchvision, with new weights or those of NAME
+                                        a model of torchvision that classifies; its weights are new, or --weights
   --transformers CLASS --config DIR     a model of transformers; DIR has its config.json, and its weights if there are
                                         any: else they are new
 

@@ -16,7 +16,7 @@ inline constexpr std::int64_t kNoTarget = -100;  // not counted; ignore_index of
 // logits: [..., classes]; targets: [...] int64, or class probabilities in the shape of the logits (ATen's loss runs).
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets, double label_smoothing);
 
-// [m] int64: indices in targets.flatten() of targets other than kNoTarget; {0} if there are none, so that m >= 1.
+// [m] int64: indices in targets.flatten() of targets other than kNoTarget; {0} if no target counts, so that m >= 1.
 at::Tensor rows_with_targets(const at::Tensor& targets);
 
 }  // namespace sluice::nn
