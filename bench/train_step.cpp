@@ -54,7 +54,7 @@ struct Arguments {
   int repeats = 5;
 
   [[nodiscard]] bool is_transformer() const {
-    return model.name == "vit" || models::kind_of(model.name) == SampleKind::kTokens;
+    return model.name == "vit" || models::kind_of(model) == SampleKind::kTokens;
   }
   [[nodiscard]] task::TaskPtr task() const { return train::task_of(model, nullptr, /*label_smoothing=*/0); }
   [[nodiscard]] int devices() const { return stages * plan.replicas; }

@@ -26,11 +26,17 @@ struct Family {
   std::function<TokenSizes(const std::string& size)> tokens;  // for models that take tokens
   std::function<TextConfig(const std::string& size)> text;    // the same for models that may have a config.json
   std::vector<TextHead> heads;                                // allowed values of model.task, the default first
+  // For models from a file (model.file), in place of all of these.
+  std::function<FileDescription(const ModelOptions&)> describe;
   ModelConstants constants = {};
   bool has_dropout = false;
   bool has_stochastic_depth = false;
 
-  [[nodiscard]] SampleKind kind() const { return tokens || text ? SampleKind::kTokens : SampleKind::kImage; }
+  [[nodiscard]] SampleKind kind(const ModelOptions& options) const {
+    if (options.has_own_fields) return SampleKind::kTensors;
+    if (describe) return describe(options).kind;
+    return tokens || text ? SampleKind::kTokens : SampleKind::kImage;
+  }
 };
 
 [[nodiscard]] inline nn::LayerOptions layer_options(const ModelOptions& options) {

@@ -92,7 +92,7 @@ std::vector<std::string> lora_targets(const ModelOptions& options) {
 std::set<std::string> trained_head(const ModelOptions& options, const LayerList& layers) {
   constexpr std::array<std::string_view, 4> kModules{"classifier", "score", "qa_outputs", "pre_classifier"};
   std::set<std::string> names;
-  if (!is_text(options) && kind_of(options.name) == SampleKind::kTokens) return names;
+  if (!is_text(options) && kind_of(options) == SampleKind::kTokens) return names;
   for (const nn::Parameter* parameter : layers.back()->parameters()) {
     const std::string_view module = std::string_view(parameter->name).substr(0, parameter->name.find('.'));
     const bool is_trained =

@@ -61,11 +61,25 @@ constexpr std::array kHeads{HeadName{TextHead::kLm, "lm"}, HeadName{TextHead::kM
                             HeadName{TextHead::kClassify, "classify"}, HeadName{TextHead::kTokens, "tokens"},
                             HeadName{TextHead::kQa, "qa"}};
 
-std::vector<std::string> tasks_of(const Family& family) {
-  if (family.kind() == SampleKind::kImage) return {"classify"};
+const char* word_of(TextHead head) { return std::ranges::find(kHeads, head, &HeadName::head)->name; }
+
+std::vector<std::string> tasks_of_file(const FileDescription& file) {
+  std::vector<std::string> names{word_of(file.head)};
+  if (file.count_targets && file.head == TextHead::kTokens) names.emplace_back(word_of(TextHead::kMlm));
+  if (file.kind == SampleKind::kImage || file.count_targets) return names;
+  for (const HeadName& head : kHeads) {
+    if (head.head != file.head) names.emplace_back(head.name);
+  }
+  return names;
+}
+
+// The default first.
+std::vector<std::string> tasks_of(const ModelOptions& options, const Family& family) {
+  if (family.describe) return tasks_of_file(family.describe(options));
+  if (family.kind(options) == SampleKind::kImage) return {"classify"};
   if (family.heads.empty()) return {"lm"};
   std::vector<std::string> names;
-  for (const TextHead head : family.heads) names.emplace_back(std::ranges::find(kHeads, head, &HeadName::head)->name);
+  for (const TextHead head : family.heads) names.emplace_back(word_of(head));
   return names;
 }
 
@@ -78,16 +92,36 @@ void check_tokens(const ModelOptions& options) {
 }
 
 void check_text_keys(const ModelOptions& options, const Family& family) {
-  if (!options.task.empty()) check_word("task", options.task, family, tasks_of(family));
+  if (!options.task.empty()) check_word("task", options.task, family, tasks_of(options, family));
   if (!options.config.empty() && !family.text) {
     throw ConfigError(concat("model.config = \"", options.config, "\" is not supported by ", family.name,
                              "; leave model.config out"));
   }
 }
 
+void check_file_keys(const ModelOptions& options, const FileDescription& file) {
+  const auto refuse_other = [&](const char* key, int given, std::int64_t of_file) {
+    if (given == 0 || given == of_file) return;
+    throw ConfigError("model.", key, " = ", given, ", but the model of ", options.file, " has ", of_file,
+                      "; set model.", key, " = 0");
+  };
+  refuse_other("classes", options.classes, file.classes);
+  refuse_other("channels", options.channels, file.channels);
+  refuse_other("image_size", options.image_size, file.image_size);
+  refuse_other("vocabulary", options.vocabulary, file.tokens.vocabulary);
+  if (options.lora_rank > 0)
+    throw ConfigError("model.lora_rank = ", options.lora_rank, " is not supported by ", options.name,
+                      "; add adapters to the model before it is exported (peft)");
+}
+
 void check_common(const ModelOptions& options, const Family& family) {
   check_text_keys(options, family);
-  if (family.kind() == SampleKind::kImage) {
+  if (family.describe) {
+    check_file_keys(options, family.describe(options));
+  } else if (!options.file.empty()) {
+    throw ConfigError("model.file = \"", options.file, "\" is not supported by ", family.name,
+                      "; set model.name = \"pt2\", or leave model.file out");
+  } else if (family.kind(options) == SampleKind::kImage) {
     check_images(options, family);
   } else {
     check_tokens(options);
@@ -132,23 +166,38 @@ void apply_dropout(double dropout, TextConfig& config) {
   config.dropouts = {dropout, dropout, dropout, dropout, dropout, has_qa ? dropout : 0};
 }
 
+std::vector<TensorInfo> text_targets(TextHead head, std::int64_t classes, std::int64_t context) {
+  if (head == TextHead::kQa) return {{.name = "starts", .bound = context}, {.name = "ends", .bound = context}};
+  const bool is_number = head == TextHead::kClassify && classes == 1;
+  return {{.name = "targets",
+           .sizes = head == TextHead::kClassify ? std::vector<std::int64_t>{} : std::vector{context},
+           .bound = is_number ? 0 : classes}};
+}
+
 // The inputs of a text model and the targets of its head.
 void describe_text(const ModelOptions& options, const TokenSizes& sizes, Model& model) {
   const std::vector<std::int64_t> all{sizes.context};
   model.inputs = {{.name = "inputs", .sizes = all, .bound = sizes.vocabulary}};
   const TextHead head = text_head(options);
   model.classes = head == TextHead::kQa ? 2 : has_labels(head) ? options.classes : sizes.vocabulary;
-  const bool is_number = head == TextHead::kClassify && options.classes == 1;
-  model.targets = {{.name = "targets",
-                    .sizes = head == TextHead::kClassify ? std::vector<std::int64_t>{} : all,
-                    .bound = is_number ? 0 : model.classes}};
-  if (head == TextHead::kQa)
-    model.targets = {{.name = "starts", .bound = sizes.context}, {.name = "ends", .bound = sizes.context}};
+  model.targets = text_targets(head, model.classes, sizes.context);
   if (!is_text(options)) return;
   const std::int64_t types = std::max<std::int64_t>(1, text_config(options).types);
   model.inputs.push_back({.name = "mask", .sizes = all, .bound = 2, .lowest = 1, .is_optional = true});
   model.inputs.push_back({.name = "types", .sizes = all, .bound = types, .is_optional = true});
   model.inputs.push_back({.name = "positions", .sizes = all, .bound = sizes.context, .is_optional = true});
+}
+
+void describe_file(const ModelOptions& options, FileDescription file, Model& model) {
+  model.inputs = std::move(file.inputs);
+  model.classes = file.classes;
+  if (file.count_targets) {
+    model.targets = std::move(file.targets);
+  } else if (file.kind == SampleKind::kTokens) {
+    model.targets = text_targets(text_head(options), file.classes, file.tokens.context);
+  } else {
+    model.targets = {{.name = "targets", .sizes = file.places, .bound = file.classes == 1 ? 0 : file.classes}};
+  }
 }
 
 ModelInfo describe(const std::string& name, const std::string& size) {
@@ -184,7 +233,7 @@ bool is_text(const ModelOptions& options) { return static_cast<bool>(find_family
 
 TextHead text_head(const ModelOptions& options) {
   const Family& family = find_family(options.name);
-  const std::string name = options.task.empty() ? tasks_of(family).front() : options.task;
+  const std::string name = options.task.empty() ? tasks_of(options, family).front() : options.task;
   const auto found = std::ranges::find_if(kHeads, [&](const HeadName& head) { return head.name == name; });
   return found != kHeads.end() ? found->head : TextHead::kLm;  // check_common() refuses other words
 }
@@ -209,11 +258,17 @@ TextConfig text_config(const ModelOptions& options) {
   return config;
 }
 
-SampleKind kind_of(const std::string& name) { return find_family(name).kind(); }
+SampleKind kind_of(const ModelOptions& options) { return find_family(options.name).kind(options); }
+
+std::optional<FileDescription> description_of(const ModelOptions& options) {
+  const Family& family = find_family(options.name);
+  return family.describe ? std::optional(family.describe(options)) : std::nullopt;
+}
 
 TokenSizes token_sizes(const ModelOptions& options) {
   const Family& family = find_family(options.name);
-  check(family.kind() == SampleKind::kTokens, concat("a model of tokens, not ", options.name));
+  check(family.describe || family.kind(options) == SampleKind::kTokens, concat("a model of tokens, not ", options.name));
+  if (family.describe) return family.describe(options).tokens;
   if (family.text) {
     const TextConfig config = text_config(options);
     return {static_cast<int>(config.vocabulary),
@@ -231,7 +286,9 @@ Model make_model(const ModelOptions& options) {
   ModelOptions complete = options;
   if (!family.text && !complete.constants) complete.constants = family.constants;
   Model model;
-  if (family.kind() == SampleKind::kImage) {
+  if (family.describe) {
+    describe_file(options, family.describe(options), model);
+  } else if (family.kind(options) == SampleKind::kImage) {
     model.inputs = {{.name = "inputs", .sizes = {options.channels, options.image_size, options.image_size}}};
     model.targets = {{.name = "targets", .bound = options.classes}};
     model.classes = options.classes;

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,15 +46,23 @@ struct ModelOptions : ModelSpec {
   std::optional<ModelConstants> constants;
   TextConfigPtr text;                           // the content of `config`, which is read if this is null
   std::shared_ptr<const nn::LoraOptions> lora;  // set by make_model() from the keys lora_*
+  // Of a model from a file: its fields have the names of forward()'s arguments, not those of a data set of a kind.
+  bool has_own_fields = false;
 };
 
 // What a text model ends with: logits [N, T, vocabulary] of the next (kLm) or masked (kMlm) token, [N, classes] of the
 // text, [N, T, classes] of every token, or [N, T, 2] of an answer's first and last token.
 enum class TextHead : std::uint8_t { kLm, kMlm, kClassify, kTokens, kQa };
 
+struct TokenSizes {
+  int vocabulary = 0;
+  int context = 0;
+};
+
 // A tensor of a batch that the first layer or the loss takes.
 struct TensorInfo {
   std::string name;
+  std::string argument = {};        // of the forward() of a model from a file
   std::vector<std::int64_t> sizes;  // of the longest sample
   std::int64_t bound = 0;           // int64 values from 0 to bound - 1; 0: any real numbers
   std::int64_t lowest = 0;          // least value without an effect on the cost; for a mask 1, because 0 saves work
@@ -73,6 +82,23 @@ struct Model {
 // With lora_rank above 0, only adapters and trained_head() (lora.h) require a gradient.
 [[nodiscard]] Model make_model(const ModelOptions& options);
 
+// What the file of a model says of it.
+struct FileDescription {
+  SampleKind kind = SampleKind::kImage;  // of data sets that suit the model
+  std::vector<TensorInfo> inputs;        // in the order of forward()'s arguments
+  TextHead head = TextHead::kClassify;
+  std::int64_t classes = 0;          // of the logits; 0: the model gives its loss
+  std::vector<std::int64_t> places;  // sizes of the logits without samples and classes
+  bool is_map = false;               // logits are [n, classes, places...], not [n, places..., classes]
+  int channels = 0, image_size = 0;
+  TokenSizes tokens;
+  // For a model whose output is its loss, the mean over its targets: what these are, and their number.
+  std::vector<TensorInfo> targets;
+  std::function<std::int64_t(const nn::Tensors& targets)> count_targets;
+};
+// Nothing for a model that the keys of [model] describe alone.
+[[nodiscard]] std::optional<FileDescription> description_of(const ModelOptions& options);
+
 // For names, shapes and counts: fast, because the parameters have no values.
 [[nodiscard]] Model make_without_values(ModelOptions options);
 // True if a sample's output depends on other samples of its micro-batch.
@@ -89,13 +115,9 @@ struct Model {
 [[nodiscard]] TextHead text_head(const ModelOptions& options);
 [[nodiscard]] bool is_text(const ModelOptions& options);  // of a family with a config.json
 
-// Sample kind of the models of this name. ConfigError if make_model() rejects the name.
-[[nodiscard]] SampleKind kind_of(const std::string& name);
+// ConfigError if make_model() rejects the name.
+[[nodiscard]] SampleKind kind_of(const ModelOptions& options);
 
-struct TokenSizes {
-  int vocabulary = 0;
-  int context = 0;
-};
 [[nodiscard]] TokenSizes token_sizes(const ModelOptions& options);
 
 [[nodiscard]] int count_layers(const ModelOptions& options);

@@ -14,6 +14,7 @@
 #include "core/log.h"
 #include "device/cpu_threads.h"
 #include "device/memory.h"
+#include "graph/exported_model.h"
 #include "pipeline/failure.h"
 
 namespace sluice::app {
@@ -55,6 +56,7 @@ int run_program(int argc, char** argv, Extensions extensions) {
   device::count_memory();
   device::use_cpu_threads(1);  // this thread only coordinates; device threads set their own number
   try {
+    graph::add_exported_models();
     for (models::Family& family : extensions.models) models::add_family(std::move(family));
     for (data::DatasetEntry& dataset : extensions.datasets) data::add_dataset(std::move(dataset));
     return parse_and_run(argc, argv);

@@ -84,6 +84,8 @@ Keys model_keys() {
       {"model.name", model<&C::name>(), any(), "", "Model; `sluice models` lists the names"},
       {"model.size", model<&C::size>(), any(), "",
        "Size within the model's family, if the family has several; `sluice models` lists the sizes"},
+      {"model.file", model<&C::file>(), any(), "",
+       "For model.name = \"pt2\": a PyTorch model that scripts/export_model.py wrote, with its weights", kPerProcess},
       {"model.config", model<&C::config>(), any(), "",
        "A config.json of Hugging Face, with the sizes of bert, llama or gpt2. Empty: model.size gives them",
        kPerProcess},

@@ -9,6 +9,7 @@ namespace sluice {
 struct ModelSpec {
   std::string name = "resnet8";
   std::string size = "tiny";
+  std::string file;            // for the name "pt2": a file of scripts/export_model.py
   std::string config;          // for text models: a config.json of Hugging Face; replaces `size`
   std::string task;            // what a text model ends with; empty = what its family is made for
   std::string stem = "cifar";  // for resnet18 and deeper: "cifar" or "imagenet"
@@ -33,6 +34,7 @@ template <typename Visit, typename... Specs>
 void for_each_key(const Visit& visit, Specs&... specs) {
   visit("name", specs.name...);
   visit("size", specs.size...);
+  visit("file", specs.file...);
   visit("config", specs.config...);
   visit("task", specs.task...);
   visit("stem", specs.stem...);

@@ -18,6 +18,7 @@
 #include "data/squad_dataset.h"
 #include "data/subset.h"
 #include "data/tar_dataset.h"
+#include "data/tensors_dataset.h"
 #include "data/text.h"
 #include "data/token_dataset.h"
 
@@ -143,6 +144,11 @@ std::vector<DatasetEntry> image_entries() {
         .default_path = {},
         .files = {"train/*.tar", "val/*.tar"}},
        opening_path(open_tar_dataset)},
+      {{.name = "tensors",
+        .what = "samples for model.name = \"pt2\": a tensor [n, ...] for each argument of forward()",
+        .default_path = {},
+        .files = tensors_file_names()},
+       opening_path(open_tensors)},
       {{.name = "shapes",
         .what = "drawn from a seed: noisy coloured figures of 10 kinds; needs no files",
         .default_path = {},

@@ -57,7 +57,7 @@ bool SampleReader::is_repeated(std::int64_t epoch, std::int64_t epochs) const {
 
 Samples SampleReader::read(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
                            const std::stop_token& stop, Team* team) const {
-  if (dataset_.info().kind == SampleKind::kTokens) return read_tokens(ids, view);
+  if (dataset_.info().kind != SampleKind::kImage) return read_tokens(ids, view);
   const DatasetInfo& info = sizer_.info();
   const auto count = static_cast<std::int64_t>(ids.size());
   const at::ScalarType type = gives_bytes() ? at::kByte : options_.dtype;

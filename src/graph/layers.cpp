@@ -11,6 +11,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "graph/arguments.h"
 #include "graph/instructions.h"
 #include "graph/scalar_type.h"
 
@@ -82,6 +83,7 @@ class GraphLayer final : public nn::Layer {
         archive_(std::move(archive)),
         type_(options.dtype),
         from_(floating_type_of(*archive_)),
+        arguments_(number == 0 ? std::make_unique<Arguments>(archive_->program, from_, type_) : nullptr),
         training_(training.program, training.sections[number], {training.mode, from_, type_}),
         evaluation_(evaluation.program, evaluation.sections[number], {evaluation.mode, from_, type_}) {
     for (RunnableSection* section : {&training_, &evaluation_}) {
@@ -90,7 +92,8 @@ class GraphLayer final : public nn::Layer {
   }
 
   [[nodiscard]] nn::Tensors forward_all(const nn::Tensors& inputs, const nn::ForwardContext& context) override {
-    return (context.training ? training_ : evaluation_).run(inputs, context);
+    const nn::Tensors& taken = arguments_ ? arguments_->complete(inputs) : inputs;
+    return (context.training ? training_ : evaluation_).run(taken, context);
   }
 
   [[nodiscard]] std::vector<nn::Parameter*> parameters() override { return pointers_to(parameters_); }
@@ -146,6 +149,7 @@ class GraphLayer final : public nn::Layer {
 
   const ArchivePtr archive_;
   const at::ScalarType type_, from_;
+  const std::unique_ptr<const Arguments> arguments_;  // of the first layer
   RunnableSection training_, evaluation_;
   std::vector<std::unique_ptr<nn::Parameter>> parameters_;
   std::vector<std::unique_ptr<nn::Buffer>> buffers_;

@@ -340,6 +340,29 @@ std::vector<Section> cut_at(const Program& program, const std::vector<int>& befo
   return sections;
 }
 
+Section section_for(const Program& program, ValueId value) {
+  Section section{.name = program.values[value].name, .gives = {value}, .is_last = true};
+  std::set<int> nodes;
+  std::set<ValueId> takes;
+  std::vector<ValueId> open{value};
+  while (!open.empty()) {
+    const ValueId wanted = open.back();
+    open.pop_back();
+    if (is_user_input(program, wanted)) takes.insert(wanted);
+    if (static_cast<std::size_t>(wanted) < program.inputs.size() && !is_user_input(program, wanted))
+      throw ConfigError("the second output of the model, the count of its targets, depends on ",
+                        printable(program.inputs[wanted].name), "; let it depend on the inputs alone");
+    for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
+      const Node& node = program.nodes[n];
+      if (std::ranges::find(node.outputs, wanted) == node.outputs.end() || !nodes.insert(n).second) continue;
+      for_each_use(node, [&](ValueId used) { open.push_back(used); });
+    }
+  }
+  section.nodes.assign(nodes.begin(), nodes.end());
+  section.takes.assign(takes.begin(), takes.end());
+  return section;
+}
+
 std::vector<int> find_cuts(const Program& program) { return Places(program, Cutter(program)).find(); }
 
 std::vector<Section> cut_into_sections(const Program& program, const std::vector<int>& cuts) {

@@ -30,6 +30,9 @@ struct Section {
 // cuts: of find_cuts(), also of another program of the same model. ConfigError if this program cannot be cut there.
 [[nodiscard]] std::vector<Section> cut_into_sections(const Program& program, const std::vector<int>& cuts);
 
+// What computes a value from inputs of the model alone. ConfigError if it depends on weights.
+[[nodiscard]] Section section_for(const Program& program, ValueId value);
+
 // Every `step`-th node before which a cut is possible.
 [[nodiscard]] std::vector<int> possible_cuts(const Program& program, int step);
 // Cuts before these nodes, in ascending order.

@@ -27,7 +27,7 @@ double length(const at::Tensor& tensor) { return tensor.to(at::kDouble).norm().i
 }  // namespace
 
 models::ModelOptions small_model(const std::string& name, double dropout) {
-  if (models::kind_of(name) == SampleKind::kTokens) {
+  if (models::kind_of(models::ModelOptions({.name = name})) == SampleKind::kTokens) {
     return models::ModelOptions(
         {.name = name, .size = "nano", .patch_size = 0, .vocabulary = kTokens, .context = kContext, .dropout = dropout},
         at::kDouble, kSeed);

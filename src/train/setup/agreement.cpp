@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kVersion = "the version of Sluice";
 
-// The path of model.config may differ between processes, its content may not.
+// The path may differ between processes, the content may not.
 std::string content_of(const std::string& file) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(file, ignored) ? storage::digest_file(file).xxh3_128 : "no such file";
@@ -24,6 +24,7 @@ comm::Agreement agreement_of(const config::Config& config, const std::string& ve
     if (!config::has(key, config::kPerProcess)) agreement[key] = value;
   }
   if (!config.model.config.empty()) agreement["the content of model.config"] = content_of(config.model.config);
+  if (!config.model.file.empty()) agreement["the content of model.file"] = content_of(config.model.file);
   return agreement;
 }
 

@@ -80,7 +80,7 @@ Constants public_constants(storage::AboutWeights about, const fs::path& weights,
   const models::PublicPixels pixels = models::public_pixels(
       about.config, about.preprocessor,
       about.preprocessor.is_null() ? config_file : (about.folder / "preprocessor_config.json").string());
-  const bool has_images = models::kind_of(model.name) == SampleKind::kImage;
+  const bool has_images = models::kind_of(model) == SampleKind::kImage;
   if (has_images && !pixels.interpolation.empty() && pixels.interpolation != config.data.interpolation) {
     log_warning("the weights in ", about.folder.string(), " expect images resized by \"", pixels.interpolation,
                 "\", but data.interpolation is \"", config.data.interpolation,
@@ -163,7 +163,7 @@ void check_tokens_of_weights(const fs::path& weights, const config::Config& conf
                              const data::DatasetInfo& data) {
   warn_of_other_tokenizer(weights, config.data.tokenizer);
   constexpr int kBytes = 256;
-  if (!data.has_bytes || models::kind_of(model.name) != SampleKind::kTokens ||
+  if (!data.has_bytes || models::kind_of(model) != SampleKind::kTokens ||
       models::token_sizes(model).vocabulary <= kBytes)
     return;
   if (are_of_sluice(storage::read_about_weights(weights))) return;

@@ -106,6 +106,7 @@ void refuse_too_few_open_files(int processes) {
 
 void refuse_too_large_batch(const Setup& setup) {
   const data::DatasetInfo& info = setup.train_set->info();
+  if (info.kind == SampleKind::kTensors) return;
   const auto sample = static_cast<double>(info.kind == SampleKind::kImage
                                               ? setup.model.channels * setup.model.image_size * setup.model.image_size *
                                                     c10::elementSize(setup.model.dtype)

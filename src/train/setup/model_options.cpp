@@ -1,10 +1,13 @@
 #include "train/setup/model_options.h"
 
+#include <algorithm>
+
 #include <ATen/Context.h>
 
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "train/setup/task_options.h"
 
 namespace sluice::train {
@@ -103,6 +106,81 @@ models::ModelOptions token_model(const config::Config& config, const data::Datas
   return options;
 }
 
+void check_kind(const config::Config& config, SampleKind kind, const data::DatasetInfo& info) {
+  if (kind == info.kind) return;
+  throw ConfigError("model.name = \"", config.model.name, "\" takes ", name_of(kind), ", but data set ", info.name,
+                    " has ", name_of(info.kind), "; choose another model.name or data.name");
+}
+
+// A batch of the user has no fields yet.
+void check_fields(const config::Config& config, const models::FileDescription& file, const data::DatasetInfo& info) {
+  if (info.name.empty()) return;
+  std::vector<std::string> known, wanted;
+  for (const data::FieldInfo& field : info.fields) known.push_back(field.name);
+  for (const models::TensorInfo& input : file.inputs) {
+    if (!input.is_optional) wanted.push_back(input.argument);
+  }
+  if (!file.count_targets) wanted.emplace_back(data::kTargets);
+  for (const std::string& name : wanted) {
+    if (info.field(name) == nullptr)
+      throw ConfigError("the model of ", config.model.file, " takes ", join(wanted, ", "), ", but data set ", info.name,
+                        " has ", join(known, ", "), "; name its tensors as the arguments of forward()",
+                        did_you_mean(name, known));
+  }
+}
+
+void check_classes(const std::string& file, std::int64_t of_model, std::int64_t of_data, const std::string& data) {
+  if (of_model == 0 || of_data <= of_model) return;
+  throw ConfigError("the model of ", file, " has ", of_model, " classes, but data set ", data, " has ", of_data,
+                    "; export it with as many");
+}
+
+void check_tokens_of_file(const config::Config& config, const models::FileDescription& file,
+                          const data::DatasetInfo& info, models::TextHead head) {
+  if (info.classes > file.tokens.vocabulary && file.tokens.vocabulary > 0)
+    throw ConfigError("data set ", info.name, " has ", info.classes, " different tokens, but the model of ",
+                      config.model.file, " has ", file.tokens.vocabulary, "; set data.tokenizer to the model's own");
+  if (config.data.pack == "documents")
+    throw ConfigError("data.pack = \"documents\" is not supported by ", config.model.name,
+                      ", whose mask only hides padding; use \"joined\" or \"none\"");
+  check_task(config, info, head);
+  const bool has_mask = std::ranges::any_of(file.inputs, [](const auto& input) { return input.name == data::kMask; });
+  if (info.field(data::kMask) != nullptr && !has_mask)
+    log_warning("the model of ", config.model.file, " takes no mask, so that it sees padding as text; export it with ",
+                "attention_mask");
+}
+
+// A model of the user's, whose file says what it takes. A batch of the user has no kind.
+models::ModelOptions file_model(const config::Config& config, const models::FileDescription& file,
+                                const data::DatasetInfo& info) {
+  models::ModelOptions options = model_of(config);
+  options.has_own_fields = info.kind == SampleKind::kTensors || file.kind == SampleKind::kTensors;
+  options.classes = static_cast<int>(file.classes);
+  if (options.has_own_fields) {
+    check_kind(config, SampleKind::kTensors, info);
+    check_fields(config, file, info);
+    return options;
+  }
+  check_kind(config, file.kind, info);
+  if (file.kind == SampleKind::kImage) {
+    check_classes(config.model.file, file.classes, info.classes, info.name);
+    if (info.channels != file.channels)
+      throw ConfigError("the model of ", config.model.file, " takes images of ", file.channels,
+                        " channels, but data set ", info.name, " has ", info.channels, "; export it with as many");
+    options.channels = file.channels;
+    options.image_size = file.image_size;
+    options.patch_size = 0;
+    return options;
+  }
+  options.vocabulary = file.tokens.vocabulary;
+  options.context = file.tokens.context;
+  options.patch_size = 0;
+  const models::TextHead head = models::text_head(options);
+  check_tokens_of_file(config, file, info, head);
+  check_classes(config.model.file, file.classes, std::ssize(info.class_names), info.name);
+  return options;
+}
+
 // Images are resized to the configured size. Without a configured size they must all be square and of one size.
 int image_size(const config::Config& config, const data::DatasetInfo& info) {
   constexpr int kOfPictures = 224;
@@ -140,7 +218,15 @@ data::DatasetOptions dataset_options(const config::Config& config) {
                                .seed = config.train.seed};
   if (config.model.channels > 0) options.channels = config.model.channels;
   if (config.model.image_size > 0) options.image_size = config.model.image_size;
-  if (models::kind_of(config.model.name) == SampleKind::kTokens) {
+  const models::ModelOptions model = model_of(config);
+  const auto file = models::description_of(model);
+  if (file && file->kind == SampleKind::kImage) {
+    options.channels = file->channels;
+    options.image_size = file->image_size;
+  }
+  const bool takes_tokens = file ? file->kind == SampleKind::kTokens && config.data.name != "tensors"
+                                 : models::kind_of(model) == SampleKind::kTokens;
+  if (takes_tokens) {
     options.text = text_options(config, token_options(config));
     options.context = options.text.max_length;
   }
@@ -148,11 +234,9 @@ data::DatasetOptions dataset_options(const config::Config& config) {
 }
 
 models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info) {
-  const SampleKind kind = models::kind_of(config.model.name);
-  if (kind != info.kind) {
-    throw ConfigError("model.name = \"", config.model.name, "\" takes ", name_of(kind), ", but data set ", info.name,
-                      " has ", name_of(info.kind), "; choose another model.name or data.name");
-  }
+  if (const auto file = models::description_of(model_of(config))) return file_model(config, *file, info);
+  const SampleKind kind = models::kind_of(model_of(config));
+  check_kind(config, kind, info);
   if (kind == SampleKind::kTokens) return token_model(config, info);
   if (config.model.classes != 0 && config.model.classes < info.classes) {
     throw ConfigError("model.classes = ", config.model.classes, ", but data set ", info.name, " has ", info.classes,

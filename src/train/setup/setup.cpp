@@ -70,14 +70,14 @@ void check_schedule(const Setup& setup) {
 }
 
 bool model_sizes_are_given(const config::ModelConfig& model) {
-  if (models::kind_of(model.name) == SampleKind::kTokens) return true;
+  if (models::kind_of(models::ModelOptions(model)) == SampleKind::kTokens || !model.file.empty()) return true;
   return model.classes > 0 && model.channels > 0 && model.image_size > 0;
 }
 
 data::DatasetInfo info_of_batch(const config::Config& config, const data::Dataset* set) {
   data::DatasetInfo info;
   if (set == nullptr) {
-    info.kind = models::kind_of(config.model.name);
+    info.kind = config.model.file.empty() ? models::kind_of(models::ModelOptions(config.model)) : SampleKind::kTensors;
   } else {
     info = set->info();
   }

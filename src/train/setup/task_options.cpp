@@ -11,6 +11,7 @@
 #include "device/cpu_threads.h"
 #include "models/peft_files.h"
 #include "storage/files.h"
+#include "task/exported_tasks.h"
 #include "task/text_tasks.h"
 #include "text/tokenizer.h"
 #include "train/setup/setup.h"
@@ -21,7 +22,7 @@ namespace {
 
 using models::TextHead;
 
-bool is_text(const std::string& model_name) { return models::kind_of(model_name) == SampleKind::kTokens; }
+bool takes_tokens(const models::ModelOptions& model) { return models::kind_of(model) == SampleKind::kTokens; }
 
 void refuse_smoothing(double label_smoothing, const char* task) {
   if (label_smoothing == 0) return;
@@ -88,14 +89,15 @@ std::vector<std::string> numbers_as_names(std::int64_t count) {
 
 void settle_task(config::Config& config) {
   std::string& task = config.model.task;
-  if (!task.empty() || !is_text(config.model.name)) return;
+  if (!task.empty() || !takes_tokens(models::ModelOptions(config.model))) return;
   const std::string& data = config.data.name;
   if (data == "squad") task = "qa";
   if ((data == "jsonl" || data == "csv") && config.model.name == "bert") task = "classify";
 }
 
-task::TaskPtr task_of(const models::ModelOptions& model, const data::DatasetInfo* data, double label_smoothing) {
-  if (!is_text(model.name)) return task::make_classification(label_smoothing);
+namespace {
+
+task::TaskPtr text_task_of(const models::ModelOptions& model, const data::DatasetInfo* data, double label_smoothing) {
   switch (models::text_head(model)) {
     case TextHead::kLm:
     case TextHead::kMlm: return task::make_text_language_model(label_smoothing);
@@ -111,6 +113,37 @@ task::TaskPtr task_of(const models::ModelOptions& model, const data::DatasetInfo
     case TextHead::kQa: refuse_smoothing(label_smoothing, "model.task = \"qa\""); break;
   }
   return task::make_question_answering();
+}
+
+std::vector<std::string> names_of(const std::vector<models::TensorInfo>& tensors) {
+  std::vector<std::string> names;
+  std::ranges::transform(tensors, std::back_inserter(names), &models::TensorInfo::name);
+  return names;
+}
+
+task::TaskPtr file_task_of(const models::ModelOptions& model, const models::FileDescription& file,
+                           const data::DatasetInfo* data, double label_smoothing) {
+  if (file.count_targets) {
+    refuse_smoothing(label_smoothing, "a model that gives its loss");
+    return task::make_own_loss(names_of(file.inputs), names_of(file.targets), file.count_targets);
+  }
+  task::TaskPtr task;
+  if (file.kind == SampleKind::kTokens) {
+    task = text_task_of(model, data, label_smoothing);
+  } else if (file.classes == 1) {
+    refuse_smoothing(label_smoothing, "numbers as targets");
+    task = task::make_regression();
+  } else {
+    task = task::make_classification(label_smoothing);
+  }
+  return task::with_inputs(std::move(task), names_of(file.inputs), file.is_map);
+}
+
+}  // namespace
+
+task::TaskPtr task_of(const models::ModelOptions& model, const data::DatasetInfo* data, double label_smoothing) {
+  if (const auto file = models::description_of(model)) return file_task_of(model, *file, data, label_smoothing);
+  return takes_tokens(model) ? text_task_of(model, data, label_smoothing) : task::make_classification(label_smoothing);
 }
 
 data::TextOptions text_options(const config::Config& config, const models::ModelOptions& model) {
@@ -147,7 +180,7 @@ data::TextOptions text_options(const config::Config& config, const models::Model
 }
 
 data::MaskOptions masking_of(const config::Config& config, const models::ModelOptions& model) {
-  if (!is_text(model.name) || models::text_head(model) != TextHead::kMlm) return {};
+  if (!takes_tokens(model) || models::text_head(model) != TextHead::kMlm) return {};
   if (config.data.tokenizer.empty())
     throw ConfigError("model.task = \"mlm\" needs data.tokenizer, which has the mask token; set it");
   const auto tokenizer = text::open_tokenizer(config.data.tokenizer);
@@ -210,6 +243,7 @@ std::string best_by(const config::TrainConfig& train, const Scores& scores) {
   std::vector<std::string> known{"loss"};
   for (const Score& score : scores) known.push_back(score.name);
   if (std::ranges::find(known, train.best_by) != known.end()) return train.best_by;
+  if (train.best_by == config::TrainConfig{}.best_by && scores.empty()) return "loss";
   if (train.best_by == config::TrainConfig{}.best_by)
     return std::ranges::find_if(scores, [](const Score& score) { return score.needs > 0; })->name;
   throw ConfigError("train.best_by = \"", train.best_by,

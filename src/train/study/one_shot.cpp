@@ -184,15 +184,40 @@ pipeline::MicroBatch text_batch(const fs::path& file, const storage::TensorMap& 
   return {inputs, targets, at::arange(tokens.size(0))};
 }
 
+// For a model from a file: by the names of forward()'s arguments; a single one may also be called `inputs`.
+pipeline::MicroBatch batch_of_own_fields(const fs::path& file, storage::TensorMap tensors, const models::Model& model) {
+  if (model.inputs.size() == 1 && tensors.contains(data::kInputs))
+    tensors.emplace(model.inputs.front().name, tensors.at(data::kInputs));
+  std::int64_t samples = -1;
+  const auto take = [&](const models::TensorInfo& info) {
+    const auto found = tensors.find(info.name);
+    if (found == tensors.end()) {
+      if (info.is_optional) return at::Tensor();
+      throw DataError(file.string(), " has no tensor '", info.name, "', which the model takes; add it");
+    }
+    if (samples < 0 && found->second.dim() > 0) samples = found->second.size(0);
+    if (samples < 1 || found->second.dim() == 0 || found->second.size(0) != samples)
+      reject_tensor(file, info.name.c_str(), found->second, concat("needs one entry for each sample"));
+    if (found->second.dim() != std::ssize(info.sizes) + 1)
+      reject_tensor(file, info.name.c_str(), found->second, concat("needs ", info.sizes.size() + 1, " dimensions"));
+    return found->second;
+  };
+  nn::Tensors inputs, targets;
+  for (const models::TensorInfo& info : model.inputs) inputs.push_back(take(info));
+  for (const models::TensorInfo& info : model.targets) targets.push_back(take(info));
+  return {inputs, targets, at::arange(samples)};
+}
+
 pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions& model, const task::Task& task) {
   const storage::TensorMap tensors = read_batch_file(file);
+  if (model.has_own_fields) return batch_of_own_fields(file, tensors, models::make_without_values(model));
   std::vector<std::string> needed{task.inputs().front()};
   needed.insert(needed.end(), task.targets().begin(), task.targets().end());
   for (const std::string& name : needed) {
     if (!tensors.contains(name))
       throw DataError(file.string(), " has no tensor '", name, "'; a batch needs '", join(needed, "', '"), "'");
   }
-  return models::kind_of(model.name) == SampleKind::kTokens ? text_batch(file, tensors, model)
+  return models::kind_of(model) == SampleKind::kTokens ? text_batch(file, tensors, model)
                                                             : image_batch(file, tensors, model);
 }
 

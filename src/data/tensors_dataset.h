@@ -1,0 +1,17 @@
+// tensors_dataset: samples with tensors of any names, from train.safetensors and test.safetensors of a folder: [n, ...]
+// each, with the same n. The fields are the tensors. Threads: const, any number. Errors: DataError.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace sluice::data {
+
+[[nodiscard]] std::unique_ptr<Dataset> open_tensors(const std::filesystem::path& folder, Split split);
+[[nodiscard]] std::vector<std::string> tensors_file_names();
+
+}  // namespace sluice::data
