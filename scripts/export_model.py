@@ -90,7 +90,9 @@ def from_torchvision(arguments):
         alike = difflib.get_close_matches(arguments.torchvision, known) or known
         raise CannotExport(f"torchvision has no classification model {arguments.torchvision}; it has {', '.join(alike)}")
     auxiliary = {"aux_logits": False, "init_weights": True} if arguments.torchvision in ("googlenet", "inception_v3") else {}
-    module = torchvision.models.get_model(arguments.torchvision, weights=arguments.weights, num_classes=arguments.classes, **auxiliary)
+    build = torchvision.models.get_model_builder(arguments.torchvision)
+    own_sizes = {"image_size": arguments.image_size} if arguments.torchvision.startswith("vit") else {}
+    module = build(weights=arguments.weights, num_classes=arguments.classes, **auxiliary, **own_sizes)
     [name, *_] = inspect.signature(module.forward).parameters
     return module, {name: torch.randn(SAMPLES, 3, arguments.image_size, arguments.image_size)}
 

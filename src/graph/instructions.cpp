@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -21,11 +22,6 @@ using Fill = Instruction::Fill;
 using Kind = Instruction::Kind;
 
 [[noreturn]] void refuse(const Node& node, const std::string& why) { throw ConfigError(node.refusal(why)); }
-
-bool is_assertion(const Node& node) {
-  return node.target == "aten::_assert_tensor_metadata" || node.target == "aten::_assert_scalar" ||
-         node.target == "aten::sym_constrain_range_for_size" || node.target == "aten::sym_constrain_range";
-}
 
 bool is_number_node(const Node& node) {
   return node.target.starts_with("_operator.") || node.target == "aten::sym_size";
@@ -191,6 +187,7 @@ class Instructions::Call {
     switch (instruction.kind) {
       case Kind::kOperator: instruction.op->callBoxed(stack_); break;
       case Kind::kNumber: compute_number(instruction); break;
+      case Kind::kPattern: stack_ = {instruction.run(tensors_of(stack_), context)}; break;
       case Kind::kRandom: stack_ = {run_random(*instruction.node, stack_, instruction.batch_dim, context)}; break;
     }
     put_outputs(instruction);
@@ -198,6 +195,11 @@ class Instructions::Call {
   }
 
  private:
+  [[nodiscard]] static nn::Tensors tensors_of(const std::vector<IValue>& values) {
+    nn::Tensors tensors;
+    for (const IValue& value : values) tensors.push_back(value.isNone() ? at::Tensor() : value.toTensor());
+    return tensors;
+  }
   [[nodiscard]] at::Tensor tensor_in(int at) { return at < 0 ? at::Tensor() : slot(at).toTensor(); }
 
   [[nodiscard]] IValue value_of(const Fill& fill) {
@@ -237,7 +239,7 @@ class Instructions::Call {
     const auto put = [&](std::size_t i, IValue value) {
       if (instruction.outputs[i] >= 0) slot(instruction.outputs[i]) = std::move(value);
     };
-    if (instruction.node->has_list) {
+    if (instruction.kind != Kind::kPattern && instruction.node->has_list) {
       const std::vector<at::Tensor> tensors = stack_.at(0).toTensorVector();
       check(tensors.size() == instruction.outputs.size(), "as many tensors as in the exported program");
       for (std::size_t i = 0; i < tensors.size(); ++i) put(i, tensors[i]);
@@ -267,13 +269,19 @@ Instructions::Instructions(const Program& program, const Section& section, const
     is_taken_number_.push_back(program.values[value].kind == ValueKind::kNumber);
     is_written_.push_back(is_written(value));
   }
+  std::map<int, const Pattern*> patterns;  // by their nodes
+  for (const Pattern& pattern : options.patterns) {
+    for (const int n : pattern.nodes) patterns[n] = &pattern;
+  }
   for (const int n : section.nodes) {
     const Node& node = program.nodes[n];
-    if (is_assertion(node)) continue;
+    const auto pattern = patterns.find(n);
+    const bool is_inside = pattern != patterns.end() && pattern->second->nodes.back() != n;
+    if (is_inside || is_assertion(node)) continue;
     for (const ValueId value : node.outputs) {
       if (value != kNoValue) give_slot(value);
     }
-    add(node, options);
+    pattern == patterns.end() ? add(node, options) : add(*pattern->second);
   }
   for (const ValueId value : section.gives) {
     const auto taken = std::ranges::find(section.takes, value);
@@ -322,6 +330,19 @@ void Instructions::add(const Node& node, const InstructionOptions& options) {
     if (!is_supported_random(node)) refuse(node, "draws random numbers in a way that is not supported");
     if (options.mode == Mode::kEvaluation)
       refuse(node, "draws random numbers, also in evaluation; export the model with scripts/export_model.py");
+  }
+}
+
+void Instructions::add(const Pattern& pattern) {
+  Instruction& instruction = instructions_.emplace_back();
+  instruction.kind = Instruction::Kind::kPattern;
+  instruction.node = &program_.nodes[pattern.nodes.back()];
+  instruction.run = pattern.run;
+  instruction.outputs = {slots_[pattern.gives]};
+  instruction.arguments.resize(pattern.takes.size());
+  for (std::size_t i = 0; i < pattern.takes.size(); ++i) {
+    if (pattern.takes[i] != kNoValue)
+      instruction.fills.push_back({.argument = static_cast<int>(i), .slots = {slots_[pattern.takes[i]]}});
   }
 }
 

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include "graph/patterns.h"
 #include "graph/program.h"
 #include "graph/sections.h"
 #include "nn/layer.h"
@@ -19,7 +21,7 @@ enum class Mode : std::uint8_t { kTraining, kEvaluation };
 
 // One node. Its values are in the slots of a call.
 struct Instruction {
-  enum class Kind : std::uint8_t { kOperator, kNumber, kRandom };
+  enum class Kind : std::uint8_t { kOperator, kNumber, kRandom, kPattern };
   // An argument that is known in the call.
   struct Fill {
     enum class As : std::uint8_t { kValue, kTensors, kOptionalTensors, kNumbers };
@@ -38,11 +40,13 @@ struct Instruction {
   std::vector<int> outputs;    // slots; -1: not wanted
   std::vector<int> last_uses;  // slots that no later instruction takes
   int batch_dim = 0;           // of a random node: the dimension of the samples
+  std::function<at::Tensor(const nn::Tensors&, const nn::ForwardContext&)> run;  // of a pattern
 };
 
 struct InstructionOptions {
   Mode mode = Mode::kTraining;
   at::ScalarType from = at::kFloat, to = at::kFloat;  // floating-point type of the export, and of the model
+  std::vector<Pattern> patterns = {};                 // that replace nodes of the section
 };
 
 class Instructions {
@@ -57,6 +61,7 @@ class Instructions {
 
  private:
   void add(const Node& node, const InstructionOptions& options);
+  void add(const Pattern& pattern);
   void add_numbers(const Node& node, Instruction& instruction) const;
   void note_last_uses();
   class Call;

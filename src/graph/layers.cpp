@@ -1,5 +1,6 @@
 #include "graph/layers.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
@@ -8,11 +9,13 @@
 
 #include <ATen/ATen.h>
 
+#include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "graph/arguments.h"
 #include "graph/instructions.h"
+#include "graph/patterns.h"
 #include "graph/scalar_type.h"
 
 namespace sluice::graph {
@@ -33,46 +36,47 @@ nn::ParameterRole role_of(const std::string& name, const Node* user) {
   return name.find("position") != std::string::npos ? nn::ParameterRole::kPosition : nn::ParameterRole::kWeight;
 }
 
-// A program's section, and where its tensors are.
+using State = std::function<at::Tensor(const at::Device&)>;
+
+// A section of a program that runs, with its states.
 class RunnableSection {
  public:
-  RunnableSection(const Program& program, const Section& section, const InstructionOptions& options)
-      : program_(program), section_(section), instructions_(program, section, options) {}
-
-  [[nodiscard]] std::vector<const Input*> states() const {
-    std::vector<const Input*> inputs;
-    for (const int state : section_.states) inputs.push_back(&program_.inputs[state]);
-    return inputs;
-  }
-  void add_state(std::function<at::Tensor()> state) { states_.push_back(std::move(state)); }
+  RunnableSection(const Program& program, const Section& section, const InstructionOptions& options,
+                  std::vector<State> states)
+      : instructions_(program, section, options), states_(std::move(states)) {}
 
   [[nodiscard]] nn::Tensors run(const nn::Tensors& inputs, const nn::ForwardContext& context) const {
+    const at::Device device = device_of(inputs);
     nn::Tensors states;
-    for (const auto& state : states_) states.push_back(state());
+    for (const State& state : states_) states.push_back(state(device));
     return instructions_.run(states, inputs, context);
   }
 
-  [[nodiscard]] const Node* first_user(ValueId value) const {
-    for (const int n : section_.nodes) {
-      bool uses = false;
-      for_each_use(program_.nodes[n], [&](ValueId used) { uses = uses || used == value; });
-      if (uses) return &program_.nodes[n];
-    }
-    return nullptr;
+ private:
+  static at::Device device_of(const nn::Tensors& inputs) {
+    const auto known = std::ranges::find_if(inputs, [](const at::Tensor& one) { return one.defined() && one.dim() > 0; });
+    return known == inputs.end() ? at::Device(at::kCPU) : known->device();
   }
 
- private:
-  const Program& program_;
-  const Section section_;
   const Instructions instructions_;
-  std::vector<std::function<at::Tensor()>> states_;  // in the order of Section::states
+  const std::vector<State> states_;  // in the order of Section::states
 };
 
 struct Part {
   const Program& program;
   const std::vector<Section>& sections;
   Mode mode;
+  bool has_patterns = false;
 };
+
+const Node* first_user(const Program& program, const Section& section, ValueId value) {
+  for (const int n : section.nodes) {
+    bool uses = false;
+    for_each_use(program.nodes[n], [&](ValueId used) { uses = uses || used == value; });
+    if (uses) return &program.nodes[n];
+  }
+  return nullptr;
+}
 
 class GraphLayer final : public nn::Layer {
  public:
@@ -81,23 +85,21 @@ class GraphLayer final : public nn::Layer {
              const nn::LayerOptions& options, std::set<std::string>& owned)
       : Layer(training.sections[number].name),
         archive_(std::move(archive)),
-        type_(options.dtype),
+        options_(options),
         from_(floating_type_of(*archive_)),
-        arguments_(number == 0 ? std::make_unique<Arguments>(archive_->program, from_, type_) : nullptr),
-        training_(training.program, training.sections[number], {training.mode, from_, type_}),
-        evaluation_(evaluation.program, evaluation.sections[number], {evaluation.mode, from_, type_}) {
-    for (RunnableSection* section : {&training_, &evaluation_}) {
-      for (const Input* input : section->states()) section->add_state(state_of(*input, *section, options, owned));
-    }
-  }
+        has_patterns_(training.has_patterns),
+        arguments_(number == 0 ? std::make_unique<Arguments>(archive_->program, from_, options.dtype) : nullptr),
+        training_(section_of(training, number, owned)),
+        evaluation_(section_of(evaluation, number, owned)) {}
 
   [[nodiscard]] nn::Tensors forward_all(const nn::Tensors& inputs, const nn::ForwardContext& context) override {
-    const nn::Tensors& taken = arguments_ ? arguments_->complete(inputs) : inputs;
-    return (context.training ? training_ : evaluation_).run(taken, context);
+    const RunnableSection& section = context.training ? *training_ : *evaluation_;
+    return section.run(arguments_ ? arguments_->complete(inputs) : inputs, context);
   }
 
   [[nodiscard]] std::vector<nn::Parameter*> parameters() override { return pointers_to(parameters_); }
   [[nodiscard]] std::vector<nn::Buffer*> buffers() override { return pointers_to(buffers_); }
+  [[nodiscard]] std::vector<nn::BatchNorm2d*> batch_norms() override { return norm_calls_; }
 
  private:
   template <typename T>
@@ -107,53 +109,119 @@ class GraphLayer final : public nn::Layer {
     return pointers;
   }
 
-  [[nodiscard]] at::Tensor in_own_type(const at::Tensor& value) const {
-    return value.scalar_type() == from_ ? value.to(type_, /*non_blocking=*/false, /*copy=*/true) : value.clone();
+  [[nodiscard]] std::unique_ptr<const RunnableSection> section_of(const Part& part, std::size_t number,
+                                                                  std::set<std::string>& owned) {
+    const Section& section = part.sections[number];
+    std::vector<State> states;
+    for (const int state : section.states) {
+      const Input& input = part.program.inputs[state];
+      states.push_back(state_of(input, first_user(part.program, section, input.value), owned));
+    }
+    InstructionOptions options{part.mode, from_, options_.dtype};
+    if (part.has_patterns) options.patterns = find_patterns(part.program, section, pattern_options(part.mode));
+    for (const Pattern& pattern : options.patterns) {
+      if (pattern.norm != nullptr) norm_calls_.push_back(pattern.norm);
+    }
+    return std::make_unique<const RunnableSection>(part.program, section, options, std::move(states));
   }
 
-  using State = std::function<at::Tensor()>;
+  [[nodiscard]] PatternOptions pattern_options(Mode mode) {
+    return {.is_training = mode == Mode::kTraining,
+            .activations = options_.in_bf16 ? at::kBFloat16 : options_.dtype,
+            .is_trained = [this](const Input& input) { return saved(input).requires_grad; },
+            .make_norm = [this](const auto& inputs, const auto& numbers) { return make_norm(inputs, numbers); }};
+  }
+
+  nn::BatchNorm2d* make_norm(const PatternOptions::NormInputs& inputs, const nn::BatchNormNumbers& numbers) {
+    const auto find = [&](const auto& all, const Input* input) {
+      using Pointer = decltype(all.front().get());
+      if (input == nullptr) return Pointer(nullptr);
+      const auto is_named = [&](const auto& one) { return one->name == name_here(*input); };
+      const auto found = std::ranges::find_if(all, is_named);
+      check(found != all.end(), "state of a batch norm in its layer");
+      return found->get();
+    };
+    nn::BatchNorm2d*& norm = norms_by_mean_[inputs.mean->name];
+    if (norm == nullptr) {
+      const nn::BatchNormState state{find(parameters_, inputs.weight), find(parameters_, inputs.bias),
+                                     find(buffers_, inputs.mean), find(buffers_, inputs.variance),
+                                     find(buffers_, inputs.count)};
+      norm = norms_.emplace_back(std::make_unique<nn::BatchNorm2d>(state, numbers)).get();
+    }
+    return norm;
+  }
+
+  [[nodiscard]] const SavedTensor& saved(const Input& input) const {
+    return (input.is_saved ? archive_->state : archive_->constants).at(input.name);
+  }
+  // The name of the input's parameter or buffer in this layer.
+  [[nodiscard]] std::string name_here(const Input& input) const {
+    const std::string& owner = saved(input).owner;
+    const auto copy = copies_.find(owner);
+    return copy == copies_.end() ? owner : copy->second;
+  }
+
+  [[nodiscard]] at::Tensor in_own_type(const at::Tensor& value) const {
+    const bool is_of_convolution = has_patterns_ && value.dim() == 4;
+    const auto layout = is_of_convolution ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve;
+    const at::ScalarType type = value.scalar_type() == from_ ? options_.dtype : value.scalar_type();
+    return value.to(type, /*non_blocking=*/false, /*copy=*/true, layout);
+  }
 
   // Training and evaluation share the tensors.
-  State state_of(const Input& input, const RunnableSection& section, const nn::LayerOptions& options,
-                 std::set<std::string>& owned) {
-    const SavedTensor& saved = (input.is_saved ? archive_->state : archive_->constants).at(input.name);
-    const std::string& name = input.is_saved ? saved.owner : input.name;
+  State state_of(const Input& input, const Node* user, std::set<std::string>& owned) {
+    const SavedTensor& tensor = saved(input);
+    const std::string& name = input.is_saved ? tensor.owner : input.name;
     if (const auto known = states_.find(name); known != states_.end()) return known->second;
     State state;
     if (input.kind == InputKind::kParameter) {
-      state = add_parameter(saved, section.first_user(input.value), options, owned);
+      state = add_parameter(tensor, user, owned);
     } else if (input.is_saved && owned.insert(name).second) {
       nn::Buffer& buffer =
-          *buffers_.emplace_back(std::make_unique<nn::Buffer>(nn::Buffer{name, in_own_type(saved.value)}));
-      state = [&buffer] { return buffer.value; };
+          *buffers_.emplace_back(std::make_unique<nn::Buffer>(nn::Buffer{name, in_own_type(tensor.value)}));
+      state = [&buffer](const at::Device&) { return buffer.value; };
     } else {
-      state = [value = in_own_type(saved.value)] { return value; };
+      state = constant(in_own_type(tensor.value));
     }
     return states_.emplace(name, std::move(state)).first->second;
   }
 
-  State add_parameter(const SavedTensor& saved, const Node* user, const nn::LayerOptions& options,
-                      std::set<std::string>& owned) {
-    const bool is_new = owned.insert(saved.owner).second;
+  // Moved once to the device that the layer runs on.
+  static State constant(const at::Tensor& value) {
+    return [held = std::make_shared<at::Tensor>(value)](const at::Device& device) {
+      if (held->device() != device) *held = held->to(device);
+      return *held;
+    };
+  }
+
+  State add_parameter(const SavedTensor& tensor, const Node* user, std::set<std::string>& owned) {
+    const bool is_new = owned.insert(tensor.owner).second;
     nn::Parameter& parameter = *parameters_.emplace_back(std::make_unique<nn::Parameter>());
-    parameter.name = is_new ? saved.owner : concat(saved.owner, "@", name());
-    if (!is_new) parameter.tied_to = saved.owner;
-    parameter.role = role_of(saved.owner, user);
-    const at::ScalarType type = saved.value.scalar_type() == from_ ? type_ : saved.value.scalar_type();
-    parameter.value = options.draw_weights ? in_own_type(saved.value)
-                                           : at::empty_strided(saved.value.sizes(), saved.value.strides(),
-                                                               at::TensorOptions().dtype(type).device(at::kMeta));
-    parameter.value.requires_grad_(saved.requires_grad);
-    return [&parameter] { return parameter.value; };
+    parameter.name = is_new ? tensor.owner : concat(tensor.owner, "@", name());
+    if (!is_new) {
+      parameter.tied_to = tensor.owner;
+      copies_[tensor.owner] = parameter.name;
+    }
+    parameter.role = role_of(tensor.owner, user);
+    parameter.value = in_own_type(tensor.value);
+    if (!options_.draw_weights) parameter.value = at::empty_like(parameter.value, at::TensorOptions().device(at::kMeta));
+    parameter.value.requires_grad_(tensor.requires_grad);
+    return [&parameter](const at::Device&) { return parameter.value; };
   }
 
   const ArchivePtr archive_;
-  const at::ScalarType type_, from_;
+  const nn::LayerOptions options_;
+  const at::ScalarType from_;
+  const bool has_patterns_;
   const std::unique_ptr<const Arguments> arguments_;  // of the first layer
-  RunnableSection training_, evaluation_;
   std::vector<std::unique_ptr<nn::Parameter>> parameters_;
   std::vector<std::unique_ptr<nn::Buffer>> buffers_;
-  std::map<std::string, State> states_;  // by name
+  std::vector<std::unique_ptr<nn::BatchNorm2d>> norms_;
+  std::map<std::string, nn::BatchNorm2d*> norms_by_mean_;
+  std::vector<nn::BatchNorm2d*> norm_calls_;   // in the order in which they run
+  std::map<std::string, std::string> copies_;  // of tied parameters: by the owner's name
+  std::map<std::string, State> states_;        // by name
+  const std::unique_ptr<const RunnableSection> training_, evaluation_;
 };
 
 void check_state(const Archive& archive, const Program& program) {
@@ -182,7 +250,8 @@ std::vector<std::unique_ptr<nn::Layer>> make_layers(const ArchivePtr& archive, c
   check_state(*archive, evaluation);
   const std::vector<int> cuts = find_cuts(program);
   const std::vector<Section> sections = cut_into_sections(program, cuts), others = cut_into_sections(evaluation, cuts);
-  return layers_of(archive, {program, sections, Mode::kTraining}, {evaluation, others, Mode::kEvaluation}, options);
+  return layers_of(archive, {program, sections, Mode::kTraining, true}, {evaluation, others, Mode::kEvaluation, true},
+                   options);
 }
 
 std::vector<std::unique_ptr<nn::Layer>> make_layers(const ArchivePtr& archive, const std::vector<Section>& sections,

@@ -325,6 +325,11 @@ std::string Node::refusal(const std::string& why) const {
   return concat(described(), " ", why, "; write that part of the model with other operators");
 }
 
+bool is_assertion(const Node& node) {
+  return node.target == "aten::_assert_tensor_metadata" || node.target == "aten::_assert_scalar" ||
+         node.target == "aten::sym_constrain_range_for_size" || node.target == "aten::sym_constrain_range";
+}
+
 Program parse_program(const json& json, const std::string& source) {
   try {
     return Parser(json, source).run();

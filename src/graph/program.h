@@ -112,6 +112,9 @@ struct Program {
 // json: content of models/NAME.json of a file. source: the file, for messages.
 [[nodiscard]] Program parse_program(const nlohmann::json& json, const std::string& source);
 
+// A node that only checks what the export assumed.
+[[nodiscard]] bool is_assertion(const Node& node);
+
 // Calls visit(ValueId) for every value that the node takes.
 template <typename Visit>
 void for_each_use(const Node& node, const Visit& visit) {

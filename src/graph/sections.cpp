@@ -281,14 +281,16 @@ class Places {
   }
 
   [[nodiscard]] std::string name_of(int begin, int end) const {
-    std::string name;
+    std::string name, first;
     bool is_first = true;
     for (const int n : weights_) {
       if (n < begin || n >= end) continue;
-      name = is_first ? program_.nodes[n].module : common_module(name, program_.nodes[n].module);
+      const std::string& module = program_.nodes[n].module;
+      name = is_first ? module : common_module(name, module);
+      if (is_first) first = module;
       is_first = false;
     }
-    return name.empty() ? "model" : name;
+    return !name.empty() ? name : !first.empty() ? first : "model";
   }
 
  private:

@@ -14,18 +14,15 @@
 namespace sluice::nn {
 namespace {
 
-constexpr double kEpsilon = 1e-5;
-constexpr double kMomentum = 0.1;
-
 at::Tensor finish(at::Tensor y, const at::Tensor& residual, Activation activation) {
   if (residual.defined()) y = y + residual;
   return activation == Activation::kRelu ? at::relu(y) : y;
 }
 
-void warn_of_one_value(const std::string& weight, const at::Tensor& x) {
+void warn_of_one_value(const std::string& state, const at::Tensor& x) {
   static std::atomic<bool> is_logged = false;
   if (is_logged.exchange(true)) return;
-  log_warning("batch-norm ", weight.substr(0, weight.rfind('.')), " normalises one value per channel (",
+  log_warning("batch-norm ", state.substr(0, state.rfind('.')), " normalises one value per channel (",
               counted(x.size(0), "sample"), " of ", x.size(2), "x", x.size(3),
               " in a micro-batch), so its output is the bias and the running variance decays to 0. Use larger "
               "micro-batches (fewer pipeline.chunks or a larger train.global_batch), larger images, or "
@@ -50,7 +47,7 @@ BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& resid
   // 0 times an infinite variance is NaN. Without this, 1 / deviation would be 0 and hide the overflow.
   const at::Tensor scale = at::add(weight, variance, /*alpha=*/0);
   auto [y, mean, inverse_deviation] =
-      at::native_batch_norm(x, scale, bias, {}, {}, /*training=*/true, kMomentum, epsilon);
+      at::native_batch_norm(x, scale, bias, {}, {}, /*training=*/true, /*momentum=*/0, epsilon);
   return {finish(y, residual, activation), {middle, variance, x.numel() / x.size(1)}};
 }
 
@@ -84,27 +81,35 @@ BatchStatistics from_sums(const at::Tensor& sums) {
 }
 
 BatchNorm2d::BatchNorm2d(Registry& registry, const std::string& name, std::int64_t channels)
-    : weight_(&registry.add_parameter(name + ".weight", {channels}, Init::constant(1), ParameterRole::kNorm)),
-      bias_(&registry.add_parameter(name + ".bias", {channels}, Init::constant(0), ParameterRole::kNorm)),
-      running_mean_(&registry.add_buffer(name + ".running_mean", at::zeros({channels}, registry.dtype()))),
-      running_var_(&registry.add_buffer(name + ".running_var", at::ones({channels}, registry.dtype()))),
-      batches_tracked_(&registry.add_buffer(name + ".num_batches_tracked", at::zeros({}, at::kLong))) {}
+    : state_{&registry.add_parameter(name + ".weight", {channels}, Init::constant(1), ParameterRole::kNorm),
+             &registry.add_parameter(name + ".bias", {channels}, Init::constant(0), ParameterRole::kNorm),
+             &registry.add_buffer(name + ".running_mean", at::zeros({channels}, registry.dtype())),
+             &registry.add_buffer(name + ".running_var", at::ones({channels}, registry.dtype())),
+             &registry.add_buffer(name + ".num_batches_tracked", at::zeros({}, at::kLong))} {}
+
+at::Tensor BatchNorm2d::weight() const {
+  return state_.weight != nullptr ? state_.weight->value : at::ones_like(state_.running_mean->value);
+}
+
+at::Tensor BatchNorm2d::bias() const {
+  return state_.bias != nullptr ? state_.bias->value : at::zeros_like(state_.running_mean->value);
+}
 
 at::Tensor BatchNorm2d::operator()(const at::Tensor& x, const ForwardContext& context, Activation activation,
                                    const at::Tensor& residual) {
   if (!context.training) {
-    return finish(at::batch_norm(x, weight_->value, bias_->value, running_mean_->value, running_var_->value,
-                                 /*training=*/false, kMomentum, kEpsilon, /*cudnn_enabled=*/true),
+    return finish(at::batch_norm(x, weight(), bias(), state_.running_mean->value, state_.running_var->value,
+                                 /*training=*/false, numbers_.momentum, numbers_.epsilon, /*cudnn_enabled=*/true),
                   residual, activation);
   }
   BatchNormResult result;
   if (context.replicas != nullptr) {
-    result = batch_norm_sync(x, weight_->value, bias_->value, kEpsilon, *context.replicas);
+    result = batch_norm_sync(x, weight(), bias(), numbers_.epsilon, *context.replicas);
     result.y = finish(result.y, residual, activation);
   } else {
-    result = batch_norm_training(x, residual, weight_->value, bias_->value, kEpsilon, activation);
+    result = batch_norm_training(x, residual, weight(), bias(), numbers_.epsilon, activation);
   }
-  if (result.statistics.count == 1 && !context.is_measurement) warn_of_one_value(weight_->name, x);
+  if (result.statistics.count == 1 && !context.is_measurement) warn_of_one_value(state_.running_mean->name, x);
   if (context.update_statistics) {
     if (context.numerics.batch_norm == BatchNormMode::kDeferred) {
       pending_ = pooled(pending_, result.statistics);
@@ -119,7 +124,7 @@ void BatchNorm2d::take_part_in_forward(const ForwardContext& context) {
   if (context.replicas == nullptr) return;
   const BatchStatistics all = sync_statistics_of_others(channels(), *context.replicas);
   if (context.update_statistics && all.count > 0) {
-    const auto device = running_mean_->value.device();
+    const auto device = state_.running_mean->value.device();
     take_in({all.mean.to(device), all.variance.to(device), all.count});
   }
 }
@@ -134,9 +139,10 @@ void BatchNorm2d::take_in(const BatchStatistics& batch) {
   if (batch.count == 0) return;
   const double unbiased =
       static_cast<double>(batch.count) / static_cast<double>(std::max<std::int64_t>(batch.count - 1, 1));
-  running_mean_->value.mul_(1 - kMomentum).add_(batch.mean, kMomentum);
-  running_var_->value.mul_(1 - kMomentum).add_(batch.variance, kMomentum * unbiased);
-  batches_tracked_->value.add_(1);
+  const double momentum = numbers_.momentum;
+  state_.running_mean->value.mul_(1 - momentum).add_(batch.mean, momentum);
+  state_.running_var->value.mul_(1 - momentum).add_(batch.variance, momentum * unbiased);
+  if (state_.batches_tracked != nullptr) state_.batches_tracked->value.add_(1);
 }
 
 }  // namespace sluice::nn

@@ -35,9 +35,21 @@ struct BatchNormResult {
 BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
                                     const at::Tensor& bias, double epsilon, Activation activation);
 
+struct BatchNormNumbers {
+  double epsilon = 1e-5;
+  double momentum = 0.1;  // of the running statistics
+};
+
+// What another object owns. Null: weights of 1, biases of 0, and no count.
+struct BatchNormState {
+  Parameter *weight = nullptr, *bias = nullptr;
+  Buffer *running_mean = nullptr, *running_var = nullptr, *batches_tracked = nullptr;
+};
+
 class BatchNorm2d {
  public:
   BatchNorm2d(Registry& registry, const std::string& name, std::int64_t channels);
+  BatchNorm2d(const BatchNormState& state, const BatchNormNumbers& numbers) : state_(state), numbers_(numbers) {}
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context, Activation activation,
                                       const at::Tensor& residual = {});
@@ -46,7 +58,7 @@ class BatchNorm2d {
   void take_part_in_forward(const ForwardContext& context);
   void take_part_in_backward(const ForwardContext& context) const;
 
-  [[nodiscard]] std::int64_t channels() const { return running_mean_->value.numel(); }
+  [[nodiscard]] std::int64_t channels() const { return state_.running_mean->value.numel(); }
 
   // Deferred mode: statistics of all samples since the last call. Micro mode: always empty.
   [[nodiscard]] BatchStatistics collect();
@@ -54,11 +66,11 @@ class BatchNorm2d {
   void take_in(const BatchStatistics& batch);
 
  private:
-  Parameter* weight_;
-  Parameter* bias_;
-  Buffer* running_mean_;
-  Buffer* running_var_;
-  Buffer* batches_tracked_;  // int64, 0-d
+  [[nodiscard]] at::Tensor weight() const;
+  [[nodiscard]] at::Tensor bias() const;
+
+  BatchNormState state_;  // batches_tracked: int64, 0-d
+  BatchNormNumbers numbers_;
   BatchStatistics pending_;  // deferred mode: float64, joined over micro-batches
 };
 

@@ -186,9 +186,11 @@ class ExportedModels(unittest.TestCase):
         largest = max(grad.norm() for grad in wanted.values())
         state = {key: value.clone() for key, value in model.state_dict().items()}
         words = ("fp64",) if dtype == torch.float64 else ()
-        bound = 1e-10 if dtype == torch.float64 else 1e-4
         layers = {}
         for cuts in ("none", "blocks", "1", "5"):
+            bound = 1e-10 if dtype == torch.float64 else 1e-4
+            if cuts == "blocks" and dtype == torch.float32:
+                bound = 5e-3  # layers of our own round in another way, and deep models amplify that
             found, layers[cuts] = self.must_run(cuts, *words)
             if cuts == "blocks":
                 self.assert_evaluates(model, inputs, found.pop("evaluation"), bound, name)
