@@ -3,6 +3,7 @@
     bench/compare.py [--rounds 9] [--steps 20] [--threads 2] [--batch N] [--models resnet8 vit]
                      [--cases single stages replicas processes] [--precision fp32|bf16]
                      [--winograd 2x2|4x4|none] [--schedule 1f1b] [--chunks 4] [--tokens 128] [--padded] [--json FILE]
+                     [--pt2 FILE [--adamw]]
 
 Models: resnet8, vit and, when named, resnet18 (about 1.5 s a step), bert and llama. Cases, --threads threads in all,
 --batch samples in all: `single` = one device with all threads, `stages` = 2 stages in the cut that `sluice train` would
@@ -19,6 +20,8 @@ class token alone). --winograd is ours alone (`train.winograd`): 4x4 rounds more
 Texts are 16 of --tokens tokens (peer_text.py has the models; the peer is transformers' with SDPA); --padded: with 1/4
 of the tokens or more. All sides start from the same weights, and their first losses are compared before the timings.
 Ours computes the logits of tokens with a target (bert: 15 %), transformers those of all.
+
+--pt2: a model of scripts/export_model.py (16 samples), beside the module that it was made of.
 
 Needs build/release with the benchmarks (scripts/test.sh) and the project's .venv; for torch.compile also g++ and
 Python's headers. On a busy machine look at the ratio of processor time too.
@@ -50,11 +53,13 @@ SAME_LOSS = {"fp32": 1e-5, "bf16": 2e-3}  # relative difference of the first los
 
 
 def commands(model, cases, args, ranks, start):
-    of_model = ["--start", start] if model in TEXTS else ["--size", "tiny"]
+    of_model = ["--start", start] if has_start(model, args) else ["--size", "tiny"]
+    if args.pt2:
+        of_model += ["--file", args.pt2, *(["--adamw"] if args.adamw else [])]
     common = [model, *of_model, "--batch", batch_of(model, args), "--threads", max(args.threads // ranks, 1), "--steps",
               args.steps, "--precision", args.precision]
     name = "{}" if ranks == 1 else "DDP {}"
-    of_peer = PEERS if model in TEXTS else PEERS | IMAGE_PEERS
+    of_peer = PEERS if model in TEXTS or args.adamw else PEERS | IMAGE_PEERS
     if args.compile:
         of_peer = of_peer | {form.replace("torch", "compile"): ["--compile", *words] for form, words in of_peer.items()}
     peers = {name.format(form): [sys.executable, sides.PEER, *common, "--optimizer", "fused", *extra]
@@ -65,18 +70,23 @@ def commands(model, cases, args, ranks, start):
 
 
 def batch_of(model, args):
-    return args.batch or (16 if model in TEXTS else 64)
+    return args.batch or (16 if has_start(model, args) else 64)
+
+
+def has_start(model, args):
+    return model in TEXTS or args.pt2
 
 
 def write_start(model, args, folder):
     """Weights and batch of a text model, for all sides."""
-    words = [folder, model, "--batch", batch_of(model, args), "--tokens", args.tokens, *["--padded"] * args.padded]
-    subprocess.run([sys.executable, sides.BENCH / "peer_text.py", *map(str, words)], check=True)
+    words = [folder, args.pt2 or model, "--batch", batch_of(model, args), "--tokens", args.tokens, *["--padded"] * args.padded]
+    program = "peer_pt2.py" if args.pt2 else "peer_text.py"
+    subprocess.run([sys.executable, sides.BENCH / program, *map(str, words)], check=True)
 
 
-def check_losses(answers, precision):
-    """All sides have the same first losses."""
-    losses = {name: answer["first_losses"] for name, answer in answers.items()}
+def check_losses(answers, precision, count):
+    """All sides have the same first `count` losses."""
+    losses = {name: answer["first_losses"][:count] for name, answer in answers.items()}
     peer, *others = losses
     for name, own in losses.items():
         print(f"first losses of {name}: {' '.join(f'{loss:.5f}' for loss in own)}", flush=True)
@@ -92,8 +102,10 @@ def compare(model, cases, args, ranks, start):
     spins = {name: sides.best_spin(command) for name, command in peers.items()} if has_teams and args.spin_trial else {}
     with sides.open_all(peers | ours, dict.fromkeys(peers | ours, ranks), spins) as opened:
         answers = sides.warm_up(opened.values())
-        if model in TEXTS:
-            check_losses(dict(zip(opened, answers, strict=True)), args.precision)
+        if has_start(model, args):
+            # Few samples in batch norms make later losses of the same model differ by rounding.
+            count = 1 if args.pt2 and not args.adamw else 3
+            check_losses(dict(zip(opened, answers, strict=True)), args.precision, count)
         sides.take_turns(opened.values(), args.rounds, args.until)
     return rows_of(model, opened, peers, spins, args)
 
@@ -139,6 +151,8 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, help="default: 64 images or 16 texts")
     parser.add_argument("--models", nargs="+", default=["resnet8", "vit"], choices=["resnet8", "resnet18", "vit", *TEXTS])
+    parser.add_argument("--pt2", type=pathlib.Path, metavar="FILE", help="an exported model beside its module, in place of --models")
+    parser.add_argument("--adamw", action="store_true", help="train it with AdamW; without channels_last")
     parser.add_argument("--tokens", type=int, default=128, help="of a text")
     parser.add_argument("--padded", action="store_true", help="texts of different lengths")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
@@ -152,6 +166,8 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows here")
     args = parser.parse_args()
     sides.prepare()
+    if args.pt2:
+        args.models = ["pt2"]
     args.until = time.monotonic() + args.patience
     missing = sides.compiler_is_missing()
     if args.compile and missing:
@@ -164,7 +180,7 @@ def main():
     distributed = [case for case in args.cases if case == "processes"]
     for model in args.models:
         with tempfile.TemporaryDirectory() as start:
-            if model in TEXTS:
+            if has_start(model, args):
                 write_start(model, args, start)
             for cases, ranks in ((local, 1), (distributed, RANKS)):
                 of_model = compare(model, cases, args, ranks, start) if cases else []

@@ -50,7 +50,11 @@ def make_trainer(args):
     if processes > 1:
         distributed.init_process_group("gloo")
     rank, weight = int(os.environ.get("RANK", "0")), 1.0
-    if args.start:
+    if args.file:
+        import peer_pt2  # noqa: PLC0415
+
+        model, inputs, targets = peer_pt2.load(args.start, args.file, rank, processes)
+    elif args.start:
         import peer_text  # noqa: PLC0415  (loads transformers)
 
         model, inputs, targets, weight = peer_text.load(args.start, args.model, rank, processes)
@@ -60,10 +64,11 @@ def make_trainer(args):
         inputs = torch.randn(args.batch // processes, 3, 32, 32)
         targets = torch.randint(0, 10, (args.batch // processes,))
     if args.layout == "channels_last":
-        model, inputs = model.to(memory_format=torch.channels_last), inputs.to(memory_format=torch.channels_last)
+        model = model.to(memory_format=torch.channels_last)
+        inputs = tuple(one.to(memory_format=torch.channels_last) for one in (inputs if isinstance(inputs, tuple) else (inputs,)))
     if processes > 1:
         model = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    optimizer = make_optimizer(model, args.model, args.optimizer == "fused" or None)
+    optimizer = make_optimizer(model, "vit" if args.adamw else args.model, args.optimizer == "fused" or None)
     return Trainer(model, optimizer, inputs, targets, args.compile, args.precision == "bf16", weight)
 
 
@@ -99,9 +104,11 @@ def measure(trainer, args, losses):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=["resnet8", "resnet18", "vgg16", "vit", "mlp", "toy_cnn", "bert", "llama"])
+    parser.add_argument("model", choices=["resnet8", "resnet18", "vgg16", "vit", "mlp", "toy_cnn", "bert", "llama", "pt2"])
     parser.add_argument("--size", default="tiny")
-    parser.add_argument("--start", help="folder of peer_text.py, for bert and llama")
+    parser.add_argument("--start", help="folder of peer_text.py, for bert and llama, or of peer_pt2.py")
+    parser.add_argument("--file", help="for pt2: what scripts/export_model.py wrote")
+    parser.add_argument("--adamw", action="store_true", help="as transformers are trained")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)

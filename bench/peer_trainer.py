@@ -7,13 +7,14 @@ from torch.nn import functional as F
 class Trainer:
     def __init__(self, model, optimizer, inputs, targets, compiled, bf16=False, weight=1.0):
         """weight: of this process's loss, if processes have different numbers of targets."""
-        self.model, self.optimizer, self.inputs, self.targets, self.bf16 = model, optimizer, inputs, targets, bf16
+        self.model, self.optimizer, self.targets, self.bf16 = model, optimizer, targets, bf16
+        self.inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         self.weight = weight
         self.forward = torch.compile(self.loss) if compiled else self.loss
 
     def loss(self):
-        with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.bf16):
-            loss = F.cross_entropy(self.model(self.inputs).flatten(0, -2), self.targets.flatten())
+        with torch.autocast(self.inputs[0].device.type, torch.bfloat16, enabled=self.bf16):
+            loss = F.cross_entropy(self.model(*self.inputs).flatten(0, -2), self.targets.flatten())
         return loss if self.weight == 1 else loss * self.weight
 
     def step(self):

@@ -27,6 +27,7 @@
 #include "device/memory.h"
 #include "engine/compose.h"
 #include "engine/train_step.h"
+#include "graph/exported_model.h"
 #include "measure/measure_layers.h"
 #include "models/model.h"
 #include "pass_times.h"
@@ -48,15 +49,17 @@ struct Arguments {
   nn::Winograd winograd = nn::Winograd::k2x2;
   bool measured_cut = false;
   bool sums_gradients = false;
+  bool is_adamw = false;
   int stages = 1;   // devices of a replica
   int threads = 2;  // over all devices
   int steps = 20;
   int repeats = 5;
 
   [[nodiscard]] bool is_transformer() const {
-    return model.name == "vit" || models::kind_of(model) == SampleKind::kTokens;
+    return model.name == "vit" || models::kind_of(model) == SampleKind::kTokens || is_adamw;
   }
   [[nodiscard]] task::TaskPtr task() const { return train::task_of(model, nullptr, /*label_smoothing=*/0); }
+  [[nodiscard]] bool has_weights() const { return !start.empty() && model.file.empty(); }
   [[nodiscard]] int devices() const { return stages * plan.replicas; }
   [[nodiscard]] int threads_per_device() const { return std::max(threads / devices(), 1); }
 };
@@ -66,11 +69,13 @@ Arguments parse(int argc, char** argv) {
   CLI::App app("Times training steps of one model");
   app.add_option("MODEL", arguments.model.name)->required();
   app.add_option("--size", arguments.model.size);
+  app.add_option("--file", arguments.model.file, "For the model pt2: the file");
+  app.add_flag("--adamw", arguments.is_adamw, "Train with AdamW, as transformers do");
   app.add_option("--batch", arguments.plan.global_batch, "Samples per step, over all replicas and processes");
   app.add_option("--image-size", arguments.model.image_size);
   app.add_option(
          "--start", arguments.start,
-         "Folder of bench/peer_text.py with a text model's config.json, model.safetensors and batch.safetensors")
+         "Folder with batch.safetensors; of bench/peer_text.py also with a model's config.json and model.safetensors")
       ->check(CLI::ExistingDirectory);
   std::string precision = "fp32";
   app.add_option("--precision", precision)->check(CLI::IsMember({"fp32", "bf16"}));
@@ -94,7 +99,9 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--repeats", arguments.repeats, "Measurements when nothing comes on standard input");
   app.parse(argc, argv);
   arguments.model.in_bf16 = precision == "bf16";
-  if (!arguments.start.empty()) arguments.model.config = arguments.start / "config.json";
+  arguments.model.has_own_fields = !arguments.model.file.empty();
+  if (!arguments.model.file.empty()) arguments.model.classes = arguments.model.channels = arguments.model.image_size = 0;
+  if (arguments.has_weights()) arguments.model.config = arguments.start / "config.json";
   arguments.plan.virtual_stages = pipeline::default_virtual_stages(arguments.plan.schedule);
   return arguments;
 }
@@ -226,7 +233,7 @@ class Bench {
     options.optimizer.weight_decay = arguments.is_transformer() ? 0.01 : 5e-4;
     options.communicators = std::make_shared<engine::Communicators>(processes);
     engine::Composition composition = engine::compose(arguments.plan, options);
-    if (!arguments.start.empty())
+    if (arguments.has_weights())
       train::load_starting_weights(composition, arguments.model, arguments.start / "model.safetensors");
     return composition;
   }
@@ -260,6 +267,7 @@ int main(int argc, char** argv) try {
   sluice::device::tune_malloc();  // this and the next call as in `sluice` itself
   sluice::device::count_memory();
   sluice::device::use_cpu_threads(1);
+  sluice::graph::add_exported_models();
   const sluice::Arguments arguments = sluice::parse(argc, argv);
   sluice::quiet_console();
   std::signal(SIGPIPE, SIG_IGN);  // as comm/processes.h requires

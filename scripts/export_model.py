@@ -24,9 +24,11 @@ import importlib.util
 import inspect
 import io
 import json
+import logging
 import os
 import pathlib
 import sys
+import tempfile
 import warnings
 import zipfile
 
@@ -215,15 +217,50 @@ def report(exported, file):
     print(f"gives       {outputs}")
 
 
-def write(exported, evaluation, file):
+def write(exported, evaluation, file, source=None):
     part = file.with_name(file.stem + ".part.pt2")
+    more = {"evaluation.json": program_json(evaluation)} | ({"source.json": json.dumps(source)} if source else {})
     try:
-        torch.export.save(exported, part, extra_files={"evaluation.json": program_json(evaluation)})
+        torch.export.save(exported, part, extra_files=more)
         os.replace(part, file)
     except (OSError, RuntimeError) as error:
         part.unlink(missing_ok=True)
         print(f"export_model.py: cannot write {file}: {first_line(error)}", file=sys.stderr)
         sys.exit(8)
+
+
+def source_of(arguments):
+    """What make() needs to build the module again."""
+    source = {name: getattr(arguments, name) for name in ("source", "torchvision", "classes", "image_size", "transformers", "loss")}
+    if arguments.source:
+        path, _, function = arguments.source.rpartition(":")
+        source["source"] = f"{pathlib.Path(path).resolve()}:{function}"
+    if arguments.transformers:
+        source["config"] = json.loads((pathlib.Path(arguments.config) / "config.json").read_text())
+    return source
+
+
+def make(arguments):
+    """The module and its example inputs by the names of forward()."""
+    if arguments.source:
+        return from_file(arguments.source)
+    return from_torchvision(arguments) if arguments.torchvision else from_transformers(arguments)
+
+
+def make_again(file):
+    """The module that was exported to the file, with the weights in it, and its example inputs."""
+    with zipfile.ZipFile(file) as archive:
+        names = [name for name in archive.namelist() if name.endswith("extra/source.json")]
+        if not names:
+            raise CannotExport(f"{file} does not say how its module is made; export it again")
+        source = json.loads(archive.read(names[0]))
+    with tempfile.TemporaryDirectory() as folder:
+        if source["transformers"]:
+            (pathlib.Path(folder) / "config.json").write_text(json.dumps(source["config"]))
+        module, inputs = make(argparse.Namespace(**{"weights": None, **source, "config": folder}))
+    logging.getLogger("torch.export").setLevel(logging.ERROR)
+    module.load_state_dict(torch.export.load(file).state_dict, strict=True)
+    return module, inputs
 
 
 def main():
@@ -245,10 +282,7 @@ def main():
     if arguments.out.suffix != ".pt2":
         parser.error("--out must end with .pt2")
     try:
-        if arguments.source:
-            module, inputs = from_file(arguments.source)
-        else:
-            module, inputs = from_torchvision(arguments) if arguments.torchvision else from_transformers(arguments)
+        module, inputs = make(arguments)
         check_inputs(inputs)
         exported = export(module.train(), inputs)
         evaluation = export(module.eval(), inputs)
@@ -258,7 +292,7 @@ def main():
     except (CannotExport, ImportError, OSError, ValueError) as error:
         print(f"export_model.py: {first_line(error)}", file=sys.stderr)
         sys.exit(3)
-    write(exported, evaluation, arguments.out)
+    write(exported, evaluation, arguments.out, source_of(arguments))
     report(exported, arguments.out)
 
 

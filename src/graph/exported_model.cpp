@@ -29,6 +29,7 @@ using models::TensorInfo;
 using models::TextHead;
 
 constexpr const char* kName = "pt2";
+constexpr int kLongest = 1'000'000;  // as model.context
 constexpr int kUsualContext = 512;  // if neither the program nor model.context limits the length
 
 struct KnownFile {
@@ -157,6 +158,10 @@ class Signature {
   [[nodiscard]] int context() const {
     const Extent& length = value_of(*users_.front()).sizes.at(1);
     if (length.formula.empty()) return static_cast<int>(length.size);
+    for (const auto& [symbol, largest] : program_.largest) {
+      if (length.formula.starts_with(concat("Symbol('", symbol, "'")) && largest <= kLongest)
+        return options_.context == 0 ? static_cast<int>(largest) : std::min(options_.context, static_cast<int>(largest));
+    }
     return options_.context != 0 ? options_.context : kUsualContext;
   }
 

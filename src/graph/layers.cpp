@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 
 #include "core/check.h"
 #include "core/concat.h"
@@ -38,17 +39,45 @@ nn::ParameterRole role_of(const std::string& name, const Node* user) {
 
 using State = std::function<at::Tensor(const at::Device&)>;
 
+// Runs operators in bfloat16 as torch.autocast does.
+class Autocast {
+ public:
+  Autocast(bool is_wanted, at::DeviceType device) : device_(device), is_wanted_(is_wanted) {
+    if (!is_wanted) return;
+    was_enabled_ = at::autocast::is_autocast_enabled(device);
+    had_type_ = at::autocast::get_autocast_dtype(device);
+    at::autocast::set_autocast_enabled(device, true);
+    at::autocast::set_autocast_dtype(device, at::kBFloat16);
+    at::autocast::increment_nesting();
+  }
+  ~Autocast() {
+    if (!is_wanted_) return;
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(device_, was_enabled_);
+    at::autocast::set_autocast_dtype(device_, had_type_);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  const at::DeviceType device_;
+  const bool is_wanted_;
+  bool was_enabled_ = false;
+  at::ScalarType had_type_ = at::kBFloat16;
+};
+
 // A section of a program that runs, with its states.
 class RunnableSection {
  public:
   RunnableSection(const Program& program, const Section& section, const InstructionOptions& options,
-                  std::vector<State> states)
-      : instructions_(program, section, options), states_(std::move(states)) {}
+                  std::vector<State> states, bool in_bf16)
+      : instructions_(program, section, options), states_(std::move(states)), in_bf16_(in_bf16) {}
 
   [[nodiscard]] nn::Tensors run(const nn::Tensors& inputs, const nn::ForwardContext& context) const {
     const at::Device device = device_of(inputs);
     nn::Tensors states;
     for (const State& state : states_) states.push_back(state(device));
+    const Autocast autocast(in_bf16_, device.type());
     return instructions_.run(states, inputs, context);
   }
 
@@ -60,6 +89,7 @@ class RunnableSection {
 
   const Instructions instructions_;
   const std::vector<State> states_;  // in the order of Section::states
+  const bool in_bf16_;
 };
 
 struct Part {
@@ -122,7 +152,7 @@ class GraphLayer final : public nn::Layer {
     for (const Pattern& pattern : options.patterns) {
       if (pattern.norm != nullptr) norm_calls_.push_back(pattern.norm);
     }
-    return std::make_unique<const RunnableSection>(part.program, section, options, std::move(states));
+    return std::make_unique<const RunnableSection>(part.program, section, options, std::move(states), options_.in_bf16);
   }
 
   [[nodiscard]] PatternOptions pattern_options(Mode mode) {

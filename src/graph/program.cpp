@@ -70,6 +70,7 @@ class Parser {
       throw ConfigError(source_, " has ", nodes.size(), " nodes, at most ", kMostNodes, " are supported");
     for (const JsonNode& node : nodes) read_node(node);
     read_outputs(module.at("signature").at("output_specs"));
+    read_limits();
     return std::move(program_);
   }
 
@@ -79,6 +80,16 @@ class Parser {
     if (major == kMajorVersion) return;
     throw ConfigError(source_, " has version ", major, " of torch.export's format, expected ", kMajorVersion,
                       "; export the model with PyTorch 2.11: scripts/export_model.py");
+  }
+
+  void read_limits() {
+    if (!root_.has("range_constraints")) return;
+    const JsonNode ranges = root_.at("range_constraints");
+    ranges.require(ranges.value().is_object(), "an object");
+    for (const auto& [symbol, range] : ranges.value().items()) {
+      const JsonNode node(range, concat(source_, ": range_constraints.", printable(symbol)));
+      if (node.has("max_val")) program_.largest[symbol] = to_number(node.at("max_val"));
+    }
   }
 
   ValueId add_value(const JsonNode& where, const std::string& name, ValueKind kind) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -102,6 +103,7 @@ struct Program {
   std::vector<Input> inputs;  // in the order of their values, which come first
   std::vector<Node> nodes;
   std::vector<ValueId> outputs;
+  std::map<std::string, std::int64_t> largest;  // by symbol in formulas: "s41"; others have no limit
 };
 
 // Whether the value is an argument of forward().
