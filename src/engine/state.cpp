@@ -5,6 +5,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "optim/optimizer.h"
 #include "storage/not_finite.h"
 
 namespace sluice::engine {
@@ -60,6 +61,45 @@ void copy_in(storage::TensorMap& remaining, const std::string& name, const at::T
   remaining.erase(found);
 }
 
+// One tensor under several names.
+struct Names {
+  std::string name;
+  std::vector<std::string> others;
+};
+
+std::vector<Names> names_in(const Composition& composition) {
+  std::vector<Names> all;
+  const auto add = [&](const FlatParameters& parameters) {
+    for (const auto& entry : parameters.entries()) {
+      if (entry.tied_to.empty() && !entry.other_names.empty()) all.push_back({entry.name, entry.other_names});
+    }
+    for (const nn::Buffer* buffer : parameters.buffers()) {
+      if (!buffer->other_names.empty()) all.push_back({buffer->name, buffer->other_names});
+    }
+  };
+  if (const FlatParameters* frozen = frozen_parameters(composition)) add(*frozen);
+  for (int s = 0; s < composition.plan.stages(); ++s) add(parameters_of(composition, 0, s));
+  return all;
+}
+
+// A file may have such a tensor under any of its names; the result has it under the first.
+storage::TensorMap under_first_names(const Composition& composition, storage::TensorMap tensors,
+                                     const std::string& source) {
+  for (const auto& [name, others] : names_in(composition)) {
+    for (const std::string& other : others) {
+      const auto copy = tensors.find(other), own = tensors.find(name);
+      if (copy == tensors.end()) continue;
+      if (own != tensors.end() && !at::equal(copy->second, own->second))
+        throw CheckpointError(source, ": '", other, "' is not equal to '", name,
+                              "', but they are one tensor of the model; use a file of a model that ties them");
+      const at::Tensor value = copy->second;
+      tensors.erase(copy);
+      tensors.emplace(name, value);
+    }
+  }
+  return tensors;
+}
+
 // Files of other programs may hold a tied parameter under each of its names.
 void drop_copies(storage::TensorMap& remaining, const std::vector<TiedParameter>& tied, const std::string& source) {
   for (const TiedParameter& parameter : tied) {
@@ -91,8 +131,9 @@ void refuse_not_finite(const storage::TensorMap& tensors, const std::string& sou
 storage::TensorMap parameter_tensors(const Composition& composition) {
   storage::TensorMap tensors;
   if (const FlatParameters* frozen = frozen_parameters(composition)) {
-    for (const auto& entry : frozen->entries())
-      tensors[entry.name] = FlatParameters::view(frozen->values(), entry).cpu();
+    for (const auto& entry : frozen->entries()) {
+      if (entry.tied_to.empty()) tensors[entry.name] = FlatParameters::view(frozen->values(), entry).cpu();
+    }
   }
   for_each_entry(composition, [&](int stage, const pipeline::ParameterEntry& entry) {
     tensors[entry.name] = FlatParameters::view(parameters_of(composition, 0, stage).values(), entry).cpu();
@@ -115,6 +156,9 @@ storage::TensorMap buffer_tensors(const Composition& composition) {
 storage::TensorMap model_tensors(const Composition& composition) {
   storage::TensorMap tensors = parameter_tensors(composition);
   tensors.merge(buffer_tensors(composition));
+  for (const auto& [name, others] : names_in(composition)) {
+    for (const std::string& other : others) tensors[other] = tensors.at(name);
+  }
   return tensors;
 }
 
@@ -132,7 +176,10 @@ storage::TensorMap optimizer_tensors(const Composition& composition) {
   for_each_entry(composition, [&](int stage, const pipeline::ParameterEntry& entry) {
     if (!entry.is_trained) return;
     for (const auto& [name, flat] : composition.optimizers[stage]->states()) {
-      tensors[concat(name, "/", entry.name)] = FlatParameters::view(flat, entry).cpu();
+      const at::Tensor value = FlatParameters::view(flat, entry).cpu();
+      tensors[concat(name, "/", entry.name)] = value;
+      if (name != optim::kAverage) continue;  // of which a file of weights is made
+      for (const std::string& other : entry.other_names) tensors[concat(name, "/", other)] = value;
     }
   });
   return tensors;
@@ -156,8 +203,15 @@ storage::TensorMap load_frozen(const Composition& composition, const storage::Te
   for (const auto& prefix : composition.executor->prefixes()) {
     remaining = tensors;
     const FlatParameters& parameters = prefix->parameters();
-    for (const auto& entry : parameters.entries())
-      copy_in(remaining, entry.name, FlatParameters::view(parameters.values(), entry), source);
+    for (const auto& entry : parameters.entries()) {
+      const at::Tensor target = FlatParameters::view(parameters.values(), entry);
+      if (entry.tied_to.empty()) {
+        copy_in(remaining, entry.name, target, source);
+      } else {
+        const at::NoGradGuard no_grad;
+        target.copy_(tensors.at(entry.tied_to));
+      }
+    }
     for (const nn::Buffer* buffer : parameters.buffers()) copy_in(remaining, buffer->name, buffer->value, source);
   }
   return remaining;
@@ -184,8 +238,9 @@ void load_update_counts(Composition& composition, std::int64_t steps, const Upda
 
 }  // namespace
 
-void load_model(Composition& composition, const storage::TensorMap& tensors, const std::string& source) {
-  refuse_not_finite(tensors, source);
+void load_model(Composition& composition, const storage::TensorMap& given, const std::string& source) {
+  refuse_not_finite(given, source);
+  const storage::TensorMap tensors = under_first_names(composition, given, source);
   const storage::TensorMap of_stages = load_frozen(composition, tensors, source);
   for (int r = 0; r < composition.plan.replicas; ++r) {
     storage::TensorMap remaining = of_stages;
@@ -219,6 +274,7 @@ void load_optimizer(Composition& composition, const storage::TensorMap& tensors,
       const std::string tensor = concat(name, "/", entry.name);
       if (entry.is_trained) copy_in(remaining, tensor, FlatParameters::view(flat, entry), source);
       if (!entry.is_trained) remaining.erase(tensor);  // from when the parameter was trained
+      for (const std::string& other : entry.other_names) remaining.erase(concat(name, "/", other));
     }
   });
   refuse_leftovers(remaining, source);

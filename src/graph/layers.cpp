@@ -127,6 +127,15 @@ class GraphLayer final : public nn::Layer {
     return section.run(arguments_ ? arguments_->complete(inputs) : inputs, context);
   }
 
+  // Saved with the model, although no node takes them.
+  void add_unused(const std::set<std::string>& owned) {
+    for (const auto& [name, tensor] : archive_->state) {
+      if (tensor.owner == name && !owned.contains(name))
+        buffers_.push_back(std::make_unique<nn::Buffer>(
+            nn::Buffer{name, in_own_type(tensor.value).detach(), other_names_of(name)}));
+    }
+  }
+
   [[nodiscard]] std::vector<nn::Parameter*> parameters() override { return pointers_to(parameters_); }
   [[nodiscard]] std::vector<nn::Buffer*> buffers() override { return pointers_to(buffers_); }
   [[nodiscard]] std::vector<nn::BatchNorm2d*> batch_norms() override { return norm_calls_; }
@@ -209,11 +218,20 @@ class GraphLayer final : public nn::Layer {
     } else if (input.is_saved && owned.insert(name).second) {
       nn::Buffer& buffer =
           *buffers_.emplace_back(std::make_unique<nn::Buffer>(nn::Buffer{name, in_own_type(tensor.value)}));
+      buffer.other_names = other_names_of(name);
       state = [&buffer](const at::Device&) { return buffer.value; };
     } else {
       state = constant(in_own_type(tensor.value));
     }
     return states_.emplace(name, std::move(state)).first->second;
+  }
+
+  [[nodiscard]] std::vector<std::string> other_names_of(const std::string& owner) const {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : archive_->state) {
+      if (tensor.owner == owner && name != owner) names.push_back(name);
+    }
+    return names;
   }
 
   // Moved once to the device that the layer runs on.
@@ -232,6 +250,7 @@ class GraphLayer final : public nn::Layer {
       parameter.tied_to = tensor.owner;
       copies_[tensor.owner] = parameter.name;
     }
+    if (is_new) parameter.other_names = other_names_of(tensor.owner);
     parameter.role = role_of(tensor.owner, user);
     parameter.value = in_own_type(tensor.value);
     if (!options_.draw_weights) parameter.value = at::empty_like(parameter.value, at::TensorOptions().device(at::kMeta));
@@ -266,8 +285,11 @@ std::vector<std::unique_ptr<nn::Layer>> layers_of(const ArchivePtr& archive, con
                                                   const Part& evaluation, const nn::LayerOptions& options) {
   std::set<std::string> owned;
   std::vector<std::unique_ptr<nn::Layer>> layers;
-  for (std::size_t s = 0; s < training.sections.size(); ++s)
-    layers.push_back(std::make_unique<GraphLayer>(archive, training, evaluation, s, options, owned));
+  for (std::size_t s = 0; s < training.sections.size(); ++s) {
+    auto layer = std::make_unique<GraphLayer>(archive, training, evaluation, s, options, owned);
+    if (s + 1 == training.sections.size()) layer->add_unused(owned);
+    layers.push_back(std::move(layer));
+  }
   return layers;
 }
 

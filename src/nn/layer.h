@@ -38,12 +38,15 @@ struct Parameter {
   std::string tied_to;  // name of the parameter that this one must equal; empty: not tied
   ParameterRole role = ParameterRole::kWeight;
   bool is_classifier = false;  // set by the model for its classifier (models/model.h)
+  // More names of the same tensor in the public model. Files have it under each.
+  std::vector<std::string> other_names = {};
 };
 
 // State that is saved but not trained, for example running statistics.
 struct Buffer {
   std::string name;
   at::Tensor value;
+  std::vector<std::string> other_names = {};  // as Parameter::other_names
 };
 
 // A linear layer that an adapter may be added to (lora.h).

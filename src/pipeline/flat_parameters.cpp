@@ -57,7 +57,7 @@ void FlatParameters::lay_out(const std::vector<nn::Parameter*>& parameters, Para
     check(value.is_non_overlapping_and_dense(), concat("dense parameter ", parameter->name));
     entries_.push_back({ParamId{index(first) + static_cast<int>(entries_.size())}, parameter->name, value.sizes().vec(),
                         value.strides().vec(), at, value.numel(), parameter->tied_to, is_trained(*parameter),
-                        parameter->role, parameter->is_classifier});
+                        parameter->role, parameter->is_classifier, parameter->other_names});
     at = aligned(at + value.numel(), value.element_size());
     if (!entries_.back().is_trained) continue;
     trained_elements_ = at;

@@ -29,6 +29,7 @@ struct ParameterEntry {
   bool is_trained;  // its value required a gradient
   nn::ParameterRole role = nn::ParameterRole::kWeight;
   bool is_classifier = false;
+  std::vector<std::string> other_names = {};  // of the same tensor in files
 };
 
 class FlatParameters {
