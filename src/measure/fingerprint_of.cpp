@@ -6,6 +6,7 @@
 
 #include "device/cpu_threads.h"
 #include "nn/kernels/kernels.h"
+#include "storage/checksum.h"
 
 namespace sluice::measure {
 namespace {
@@ -50,6 +51,8 @@ std::optional<std::vector<std::string>> optional_inputs_of(const Workload& workl
 
 }  // namespace
 
+std::string digest_of_model(const std::string& file) { return storage::digest_file(file).xxh3_128; }
+
 profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string& version) {
   profiler::Fingerprint fingerprint{.cores = device::available_cores(),
                                     .threads_per_device = workload.threads,
@@ -70,6 +73,7 @@ profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string
   fingerprint.inputs = optional_inputs_of(workload);
   if (!workload.model.config.empty())  // its path says nothing of what it holds
     fingerprint.model.config = models::config_json(models::text_config(workload.model), 0);
+  if (!workload.model.file.empty()) fingerprint.model.file = digest_of_model(workload.model.file);
   for (const device::DeviceDescription& device : device::list_devices()) {
     if (device.device.kind == device::DeviceKind::kCpu) {
       fingerprint.cpu = device.model;

@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "device/device.h"
+#include "measure/fingerprint_of.h"
 #include "models/model.h"
 #include "models/text_config.h"
 #include "pipeline/schedule/plan_schedule.h"
@@ -67,9 +68,10 @@ std::string difference_message(const std::string& file, const std::string& what,
 
 std::string word_of(bool is) { return is ? "true" : "false"; }
 
-// The fingerprint has the content of model.config in place of its path.
-models::ModelOptions measured_model(const LayerProfile& profile) {
+// The fingerprint has the content of model.config, and the digest of model.file, in place of their paths.
+models::ModelOptions measured_model(const config::Config& config, const LayerProfile& profile) {
   models::ModelOptions model(profile.fingerprint.model);
+  model.file = config.model.file;
   if (model.config.empty()) return model;
   const auto fields = nlohmann::json::parse(model.config, nullptr, /*allow_exceptions=*/false);
   model.text = std::make_shared<models::TextConfig>(models::parse_text_config(fields, "model.config of the profile"));
@@ -78,8 +80,8 @@ models::ModelOptions measured_model(const LayerProfile& profile) {
 }
 
 // An edited profile, or one of another version, may have other layers.
-void check_layers(const LayerProfile& profile, const std::string& file) {
-  const models::Model model = models::make_without_values(measured_model(profile));
+void check_layers(const config::Config& config, const LayerProfile& profile, const std::string& file) {
+  const models::Model model = models::make_without_values(measured_model(config, profile));
   if (model.layers.size() != profile.layers.size())
     throw ConfigError("the profile ", file, " has ", counted(std::ssize(profile.layers), "layer"), ", but ",
                       profile.fingerprint.model.name, " has ", model.layers.size(),
@@ -99,7 +101,7 @@ void check_model(const config::Config& config, const LayerProfile& profile, cons
         if constexpr (std::is_same_v<Value, int>) {
           if (wanted != 0 && measured != 0) require_same(key, concat(measured), concat(wanted));
         } else if constexpr (std::is_same_v<Value, std::string>) {
-          if (key != "config" && !wanted.empty() && !measured.empty()) require_same(key, measured, wanted);
+          if (key != "config" && key != "file" && !wanted.empty() && !measured.empty()) require_same(key, measured, wanted);
         }
       },
       own, config.model);
@@ -107,6 +109,8 @@ void check_model(const config::Config& config, const LayerProfile& profile, cons
   require_same("lora_targets", join(own.lora_targets, ", "), join(config.model.lora_targets, ", "));
   if (!config.model.config.empty() && models::read_text_config(config.model.config)->text != own.config)
     throw ConfigError(difference_message(file, "model.config", "another file", config.model.config));
+  if (!config.model.file.empty() && measure::digest_of_model(config.model.file) != own.file)
+    throw ConfigError(difference_message(file, "model.file", "another file", config.model.file));
 }
 
 void check_fits(const config::Config& config, const LayerProfile& profile, const std::string& file) {
@@ -119,8 +123,8 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
   require_same("train.optimizer", print.optimizer, config.train.optimizer);
   require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);
   if (print.tf32) require_same("device.tf32", word_of(*print.tf32), word_of(config.device.tf32));
-  if (freezes(config)) require_untied(config, measured_model(profile), /*frozen_layers=*/1);
-  check_layers(profile, file);
+  if (freezes(config)) require_untied(config, measured_model(config, profile), /*frozen_layers=*/1);
+  check_layers(config, profile, file);
   if (!is_of_cpu(profile)) return;
   require_same("train.winograd", print.winograd.value_or("2x2"), config.train.winograd);
   const int threads = threads_of_device(config, profile);

@@ -25,8 +25,8 @@ bool is_one_of(std::span<const std::string_view> keys, const std::string& key) {
 
 bool has_batch_norms(const config::Config& config) {
   models::ModelOptions model(config.model);
-  const auto fill_in = [](int& size, int value) {
-    if (size == 0) size = value;
+  const auto fill_in = [&config](int& size, int value) {
+    if (size == 0 && config.model.file.empty()) size = value;
   };
   fill_in(model.classes, 2);
   fill_in(model.channels, 3);

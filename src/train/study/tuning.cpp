@@ -57,7 +57,9 @@ std::vector<int> chunk_numbers(std::int64_t most) {
 }
 
 bool normalises_micro_batches(const config::Config& config, const profiler::Fingerprint& print) {
-  return config.pipeline.batch_norm == "micro" && models::has_batch_norms(models::ModelOptions(print.model));
+  models::ModelOptions model(print.model);
+  model.file = config.model.file;  // a fingerprint has its digest
+  return config.pipeline.batch_norm == "micro" && models::has_batch_norms(model);
 }
 
 // Limited by the profiles: with more devices that share the cores, each would have fewer threads than any profile.
