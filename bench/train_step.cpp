@@ -100,7 +100,8 @@ Arguments parse(int argc, char** argv) {
   app.parse(argc, argv);
   arguments.model.in_bf16 = precision == "bf16";
   arguments.model.has_own_fields = !arguments.model.file.empty();
-  if (!arguments.model.file.empty()) arguments.model.classes = arguments.model.channels = arguments.model.image_size = 0;
+  if (!arguments.model.file.empty())
+    arguments.model.classes = arguments.model.channels = arguments.model.image_size = 0;
   if (arguments.has_weights()) arguments.model.config = arguments.start / "config.json";
   arguments.plan.virtual_stages = pipeline::default_virtual_stages(arguments.plan.schedule);
   return arguments;

@@ -267,7 +267,8 @@ std::optional<FileDescription> description_of(const ModelOptions& options) {
 
 TokenSizes token_sizes(const ModelOptions& options) {
   const Family& family = find_family(options.name);
-  check(family.describe || family.kind(options) == SampleKind::kTokens, concat("a model of tokens, not ", options.name));
+  check(family.describe || family.kind(options) == SampleKind::kTokens,
+        concat("a model of tokens, not ", options.name));
   if (family.describe) return family.describe(options).tokens;
   if (family.text) {
     const TextConfig config = text_config(options);

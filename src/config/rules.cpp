@@ -87,6 +87,11 @@ class Rules {
     require(config_.model.lora_weights.empty() || !config_.model.weights.empty(),
             {"model.lora_weights", "model.weights"},
             "model.lora_weights is set, but model.weights is empty; set it to the weights below the adapters");
+    const bool is_exported = config_.model.name == "pt2";
+    require(config_.model.file.empty() || is_exported, {"model.file", "model.name"},
+            "model.file is set, but model.name is another than \"pt2\"; set it so, or remove model.file");
+    require(!config_.model.file.empty() || !is_exported, {"model.file", "model.name"},
+            "model.name = \"pt2\" needs model.file; export a model with scripts/export_model.py, and set it");
     check_parameter_server(config_, sources_);
     check_batches();
     check_micro_batch();

@@ -117,7 +117,8 @@ void check_kind(const DatasetInfo& info, const LoaderOptions& options) {
                            : options.mix.is_any() ? "data.mixup and data.cutmix"
                                                   : nullptr;
   if (keys != nullptr)
-    throw ConfigError(keys, " are for images, but data set ", info.name, " has ", name_of(info.kind), "; leave them out");
+    throw ConfigError(keys, " are for images, but data set ", info.name, " has ", name_of(info.kind),
+                      "; leave them out");
 }
 
 class Loader::BatchMaker {

@@ -52,10 +52,12 @@ class Tensors final : public Dataset {
  private:
   void add_field(const fs::path& file, const std::string& name, const at::Tensor& tensor) {
     if (tensor.dim() == 0)
-      throw DataError(file.string(), ": '", printable(name), "' is a single number; it needs one entry for each sample");
+      throw DataError(file.string(), ": '", printable(name),
+                      "' is a single number; it needs one entry for each sample");
     if (!info_.fields.empty() && tensor.size(0) != size_)
       throw DataError(file.string(), ": '", printable(name), "' has ", tensor.size(0), " entries, but '",
-                      printable(info_.fields.front().name), "' has ", size_, "; they need as many as there are samples");
+                      printable(info_.fields.front().name), "' has ", size_,
+                      "; they need as many as there are samples");
     size_ = tensor.size(0);
     info_.fields.push_back({name, tensor.scalar_type(), tensor.sizes().slice(1).vec()});
     if (name == kTargets && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) && tensor.numel() > 0)

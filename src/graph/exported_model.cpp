@@ -30,7 +30,7 @@ using models::TextHead;
 
 constexpr const char* kName = "pt2";
 constexpr int kLongest = 1'000'000;  // as model.context
-constexpr int kUsualContext = 512;  // if neither the program nor model.context limits the length
+constexpr int kUsualContext = 512;   // if neither the program nor model.context limits the length
 
 struct KnownFile {
   fs::file_time_type written;
@@ -96,22 +96,28 @@ class Signature {
   [[nodiscard]] bool is_loss() const { return output_sizes().empty(); }
 
   [[nodiscard]] SampleKind kind() const {
+    if (takes_images()) return SampleKind::kImage;
+    return takes_tokens() ? SampleKind::kTokens : SampleKind::kTensors;
+  }
+  [[nodiscard]] bool takes_images() const {
     const std::vector<Extent>& sizes = value_of(*users_.front()).sizes;
-    const bool is_float = at::isFloatingType(type_of(*users_.front()));
-    const auto are_known = [&](std::initializer_list<std::string_view> fields) {
-      return std::all_of(users_.begin() + 1, users_.end(), [&](const Input* input) {
-        return std::ranges::find(fields, usual_field(input->name)) != fields.end();
-      });
-    };
+    const auto is_fixed = [](const Extent& extent) { return extent.formula.empty(); };
+    if (!at::isFloatingType(type_of(*users_.front())) || sizes.size() != 4) return false;
+    if (!is_fixed(sizes[1]) || !is_fixed(sizes[2]) || sizes[2] != sizes[3]) return false;
+    return is_loss() ? users_.size() == 2 && has_others_in({"targets"})
+                     : users_.size() == 1 && output_sizes().size() == 2;
+  }
+  [[nodiscard]] bool takes_tokens() const {
+    if (at::isFloatingType(type_of(*users_.front())) || value_of(*users_.front()).sizes.size() != 2) return false;
+    if (is_loss()) return has_others_in({"mask", "types", "positions", "targets", "starts", "ends"});
     const std::size_t dims = output_sizes().size();
-    if (is_float && sizes.size() == 4 && sizes[2] == sizes[3] && sizes[2].formula.empty() && sizes[1].formula.empty()) {
-      const bool has_classes = is_loss() ? users_.size() == 2 && are_known({"targets"}) : users_.size() == 1 && dims == 2;
-      if (has_classes) return SampleKind::kImage;
-    }
-    const bool gives_logits = !is_loss() && (dims == 2 || dims == 3) && are_known({"mask", "types", "positions"});
-    const bool gives_loss = is_loss() && are_known({"mask", "types", "positions", "targets", "starts", "ends"});
-    if (!is_float && sizes.size() == 2 && (gives_logits || gives_loss)) return SampleKind::kTokens;
-    return SampleKind::kTensors;
+    return (dims == 2 || dims == 3) && has_others_in({"mask", "types", "positions"});
+  }
+  // All inputs but the first are such fields.
+  [[nodiscard]] bool has_others_in(std::initializer_list<std::string_view> fields) const {
+    return std::all_of(users_.begin() + 1, users_.end(), [&](const Input* input) {
+      return std::ranges::find(fields, usual_field(input->name)) != fields.end();
+    });
   }
 
   [[nodiscard]] TextHead head() const {
@@ -138,7 +144,7 @@ class Signature {
     return output_sizes().size() < 2 ? 1 : output_sizes()[class_dim()].size;
   }
 
-  // Rows of the table that the input's numbers look up; 0: there is none.
+  // Rows of the table that the input's numbers look up; 0: no table is known.
   [[nodiscard]] std::int64_t rows_of(const Input& input) const {
     for (const Node& node : program_.nodes) {
       if (node.target != "aten::embedding") continue;
@@ -160,7 +166,8 @@ class Signature {
     if (length.formula.empty()) return static_cast<int>(length.size);
     for (const auto& [symbol, largest] : program_.largest) {
       if (length.formula.starts_with(concat("Symbol('", symbol, "'")) && largest <= kLongest)
-        return options_.context == 0 ? static_cast<int>(largest) : std::min(options_.context, static_cast<int>(largest));
+        return options_.context == 0 ? static_cast<int>(largest)
+                                     : std::min(options_.context, static_cast<int>(largest));
     }
     return options_.context != 0 ? options_.context : kUsualContext;
   }

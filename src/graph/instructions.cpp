@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "graph/random_nodes.h"
 #include "graph/scalar_type.h"
+#include "graph/size_numbers.h"
 
 namespace sluice::graph {
 namespace {
@@ -22,10 +23,6 @@ using Fill = Instruction::Fill;
 using Kind = Instruction::Kind;
 
 [[noreturn]] void refuse(const Node& node, const std::string& why) { throw ConfigError(node.refusal(why)); }
-
-bool is_number_node(const Node& node) {
-  return node.target.starts_with("_operator.") || node.target == "aten::sym_size";
-}
 
 at::MemoryFormat memory_format(const Node& node, int number) {
   switch (number) {
@@ -147,21 +144,6 @@ class Filler {
   Instruction& instruction_;
 };
 
-// The arithmetic of sizes.
-std::int64_t number_of(const Node& node, const std::vector<std::int64_t>& of) {
-  const std::string_view what = std::string_view(node.target).substr(std::string_view("_operator.").size());
-  if (of.size() == 1 && what == "neg") return -of[0];
-  if (of.size() != 2) refuse(node, "is not supported for sizes");
-  if (what == "add") return of[0] + of[1];
-  if (what == "sub") return of[0] - of[1];
-  if (what == "mul") return of[0] * of[1];
-  if ((what == "floordiv" || what == "mod") && of[1] > 0) {
-    const std::int64_t quotient = of[0] / of[1] - (of[0] % of[1] < 0 ? 1 : 0);
-    return what == "floordiv" ? quotient : of[0] - quotient * of[1];
-  }
-  refuse(node, "is not supported for sizes");
-}
-
 at::Device device_of(const nn::Tensors& states, const nn::Tensors& takes) {
   for (const nn::Tensors* tensors : {&takes, &states}) {
     for (const at::Tensor& tensor : *tensors) {
@@ -186,7 +168,7 @@ class Instructions::Call {
     for (const Fill& fill : instruction.fills) stack_[fill.argument] = value_of(fill);
     switch (instruction.kind) {
       case Kind::kOperator: instruction.op->callBoxed(stack_); break;
-      case Kind::kNumber: compute_number(instruction); break;
+      case Kind::kNumber: stack_ = {compute_number(*instruction.node, stack_)}; break;
       case Kind::kPattern: stack_ = {instruction.run(tensors_of(stack_), context)}; break;
       case Kind::kRandom: stack_ = {run_random(*instruction.node, stack_, instruction.batch_dim, context)}; break;
     }
@@ -223,18 +205,6 @@ class Instructions::Call {
     return tensors;
   }
 
-  void compute_number(const Instruction& instruction) {
-    std::int64_t number = 0;
-    if (instruction.node->target == "aten::sym_size") {
-      number = stack_.at(0).toTensor().size(stack_.at(1).toInt());
-    } else {
-      std::vector<std::int64_t> of;
-      for (const IValue& value : stack_) of.push_back(value.toInt());
-      number = number_of(*instruction.node, of);
-    }
-    stack_ = {number};
-  }
-
   void put_outputs(const Instruction& instruction) {
     const auto put = [&](std::size_t i, IValue value) {
       if (instruction.outputs[i] >= 0) slot(instruction.outputs[i]) = std::move(value);
@@ -255,42 +225,47 @@ class Instructions::Call {
 
 Instructions::Instructions(const Program& program, const Section& section, const InstructionOptions& options)
     : program_(program), mode_(options.mode), slots_(program.values.size(), -1) {
-  const auto give_slot = [&](ValueId value) {
-    if (slots_[value] < 0) slots_[value] = slot_count_++;
-    return slots_[value];
-  };
   const auto is_written = [&](ValueId value) { return std::ranges::binary_search(section.written, value); };
   for (const int state : section.states) {
-    state_slots_.push_back(give_slot(program.inputs[state].value));
+    state_slots_.push_back(slot_of(program.inputs[state].value));
     is_state_written_.push_back(is_written(program.inputs[state].value));
   }
   for (const ValueId value : section.takes) {
-    take_slots_.push_back(give_slot(value));
+    take_slots_.push_back(slot_of(value));
     is_taken_number_.push_back(program.values[value].kind == ValueKind::kNumber);
     is_written_.push_back(is_written(value));
   }
+  add_nodes(section, options);
+  for (const ValueId value : section.gives) {
+    const auto taken = std::ranges::find(section.takes, value);
+    const bool is_passed_on = !section.is_last && is_user_input(program, value);
+    passed_on_.push_back(is_passed_on ? static_cast<int>(taken - section.takes.begin()) : -1);
+    give_slots_.push_back(slot_of(value));
+  }
+  note_last_uses();
+  slots_ = {};  // of the preparation alone
+}
+
+int Instructions::slot_of(ValueId value) {
+  if (slots_[value] < 0) slots_[value] = slot_count_++;
+  return slots_[value];
+}
+
+void Instructions::add_nodes(const Section& section, const InstructionOptions& options) {
   std::map<int, const Pattern*> patterns;  // by their nodes
   for (const Pattern& pattern : options.patterns) {
     for (const int n : pattern.nodes) patterns[n] = &pattern;
   }
   for (const int n : section.nodes) {
-    const Node& node = program.nodes[n];
+    const Node& node = program_.nodes[n];
     const auto pattern = patterns.find(n);
     const bool is_inside = pattern != patterns.end() && pattern->second->nodes.back() != n;
     if (is_inside || is_assertion(node)) continue;
     for (const ValueId value : node.outputs) {
-      if (value != kNoValue) give_slot(value);
+      if (value != kNoValue) slot_of(value);
     }
     pattern == patterns.end() ? add(node, options) : add(*pattern->second);
   }
-  for (const ValueId value : section.gives) {
-    const auto taken = std::ranges::find(section.takes, value);
-    const bool is_passed_on = !section.is_last && is_user_input(program, value);
-    passed_on_.push_back(is_passed_on ? static_cast<int>(taken - section.takes.begin()) : -1);
-    give_slots_.push_back(give_slot(value));
-  }
-  note_last_uses();
-  slots_ = {};  // of the preparation alone
 }
 
 // A slot is free after the last instruction that takes or makes it, unless the next section takes it.

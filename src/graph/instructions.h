@@ -60,6 +60,8 @@ class Instructions {
                                 const nn::ForwardContext& context) const;
 
  private:
+  int slot_of(ValueId value);
+  void add_nodes(const Section& section, const InstructionOptions& options);
   void add(const Node& node, const InstructionOptions& options);
   void add(const Pattern& pattern);
   void add_numbers(const Node& node, Instruction& instruction) const;

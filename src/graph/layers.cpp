@@ -83,7 +83,8 @@ class RunnableSection {
 
  private:
   static at::Device device_of(const nn::Tensors& inputs) {
-    const auto known = std::ranges::find_if(inputs, [](const at::Tensor& one) { return one.defined() && one.dim() > 0; });
+    const auto known =
+        std::ranges::find_if(inputs, [](const at::Tensor& one) { return one.defined() && one.dim() > 0; });
     return known == inputs.end() ? at::Device(at::kCPU) : known->device();
   }
 
@@ -131,8 +132,8 @@ class GraphLayer final : public nn::Layer {
   void add_unused(const std::set<std::string>& owned) {
     for (const auto& [name, tensor] : archive_->state) {
       if (tensor.owner == name && !owned.contains(name))
-        buffers_.push_back(std::make_unique<nn::Buffer>(
-            nn::Buffer{name, in_own_type(tensor.value).detach(), other_names_of(name)}));
+        buffers_.push_back(
+            std::make_unique<nn::Buffer>(nn::Buffer{name, in_own_type(tensor.value).detach(), other_names_of(name)}));
     }
   }
 
@@ -253,7 +254,8 @@ class GraphLayer final : public nn::Layer {
     if (is_new) parameter.other_names = other_names_of(tensor.owner);
     parameter.role = role_of(tensor.owner, user);
     parameter.value = in_own_type(tensor.value);
-    if (!options_.draw_weights) parameter.value = at::empty_like(parameter.value, at::TensorOptions().device(at::kMeta));
+    if (!options_.draw_weights)
+      parameter.value = at::empty_like(parameter.value, at::TensorOptions().device(at::kMeta));
     parameter.value.requires_grad_(tensor.requires_grad);
     return [&parameter](const at::Device&) { return parameter.value; };
   }

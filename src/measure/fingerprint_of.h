@@ -8,7 +8,7 @@
 
 namespace sluice::measure {
 
-// Of a model.file. It replaces the path in a fingerprint.
+// Digest of a model.file, which replaces the path in a fingerprint.
 [[nodiscard]] std::string digest_of_model(const std::string& file);
 
 [[nodiscard]] profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string& version);

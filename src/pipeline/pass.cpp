@@ -274,7 +274,7 @@ void Pass::score_outputs(DeviceThread& thread, const Action& action, const Tenso
   {
     const at::NoGradGuard no_grad;
     if (request_.score) result.score = request_.score(outputs, targets);
-    if (request_.keep_logits) result.logits = nn::in_float(thread.runner.lasting(outputs.front()));
+    if (request_.keep_logits) result.logits = nn::in_float(thread.runner.lasting(at::atleast_1d(outputs.front())));
     if (!request_.context.training) result.loss = request_.loss(outputs, targets);
   }
   // Comes last, because recorded work may overwrite the outputs.

@@ -88,6 +88,13 @@ void check_layers(const config::Config& config, const LayerProfile& profile, con
                       "; measure again with `sluice profile`");
 }
 
+void check_model_files(const config::Config& config, const ModelSpec& own, const std::string& file) {
+  if (!config.model.config.empty() && models::read_text_config(config.model.config)->text != own.config)
+    throw ConfigError(difference_message(file, "model.config", "another file", config.model.config));
+  if (!config.model.file.empty() && measure::digest_of_model(config.model.file) != own.file)
+    throw ConfigError(difference_message(file, "model.file", "another file", config.model.file));
+}
+
 // Both have the same keys of [model], as far as both have one.
 void check_model(const config::Config& config, const LayerProfile& profile, const std::string& file) {
   const ModelSpec& own = profile.fingerprint.model;
@@ -101,16 +108,14 @@ void check_model(const config::Config& config, const LayerProfile& profile, cons
         if constexpr (std::is_same_v<Value, int>) {
           if (wanted != 0 && measured != 0) require_same(key, concat(measured), concat(wanted));
         } else if constexpr (std::is_same_v<Value, std::string>) {
-          if (key != "config" && key != "file" && !wanted.empty() && !measured.empty()) require_same(key, measured, wanted);
+          if (key != "config" && key != "file" && !wanted.empty() && !measured.empty())
+            require_same(key, measured, wanted);
         }
       },
       own, config.model);
   require_same("lora_rank", concat(own.lora_rank), concat(config.model.lora_rank));
   require_same("lora_targets", join(own.lora_targets, ", "), join(config.model.lora_targets, ", "));
-  if (!config.model.config.empty() && models::read_text_config(config.model.config)->text != own.config)
-    throw ConfigError(difference_message(file, "model.config", "another file", config.model.config));
-  if (!config.model.file.empty() && measure::digest_of_model(config.model.file) != own.file)
-    throw ConfigError(difference_message(file, "model.file", "another file", config.model.file));
+  check_model_files(config, own, file);
 }
 
 void check_fits(const config::Config& config, const LayerProfile& profile, const std::string& file) {

@@ -71,7 +71,7 @@ void add_layer(Head& head, nn::Layer& layer, nn::Layer& wider) {
 // Returns no parts if the model consists of a head only: such a model has no starting weights.
 Head head_of(models::ModelOptions options) {
   const models::Model model = models::make_without_values(options);
-  ++options.classes;  // no effect on a token model, which has no classes
+  if (options.file.empty()) ++options.classes;  // no effect on a token model, which has no classes
   const models::Model wider = models::make_without_values(options);
   const std::vector<std::string> names = models::layer_names(model);
   const int first = models::freeze_points(names, models::FreezeUnit::kBlock).back();

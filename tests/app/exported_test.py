@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""model.name = "pt2": whole runs of exported models beside the built-in ones, and beside PyTorch.
+
+    exported_test.py [unittest options]        SLUICE_BINARY names the binary; exits 77 without torchvision
+"""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import sluice_cli as cli
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+try:
+    import export_model
+    import torch
+    import torchvision
+    from safetensors.torch import load_file, save_file
+except ImportError as missing:
+    print(f"skipped: {missing}; install PYTHON_TEST_PACKAGES of scripts/dependencies.sh")
+    sys.exit(77)
+from torch import nn
+
+torch.set_num_threads(1)
+SEED = 5
+
+
+class Pair(nn.Module):
+    """Two inputs and its own loss, the mean over labels from 0 on, whose number is the second output."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(12, 16), nn.Linear(5, 16)
+        self.body = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+        self.unused, self.out = nn.Linear(2, 2), nn.Linear(16, 3)
+
+    def forward(self, left, right, labels):
+        hidden = torch.tanh(self.left(left)) + self.right(right)
+        for layer in self.body:
+            hidden = hidden + torch.relu(layer(hidden))
+        loss = nn.functional.cross_entropy(self.out(hidden), labels, ignore_index=-1)
+        return loss, (labels >= 0).sum()
+
+
+class Tied(nn.Module):
+    """A language model whose head is its table of tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.body = nn.Embedding(31, 16), nn.Linear(16, 16)
+        self.head = nn.Linear(16, 31, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, input_ids):
+        return self.head(torch.tanh(self.body(self.table(input_ids))))
+
+
+def pair_samples(count):
+    labels = torch.randint(-1, 3, (count,))
+    labels[0] = 0
+    return {"left": torch.randn(count, 12), "right": torch.randn(count, 5), "labels": labels}
+
+
+class Exported(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(SEED)
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.runs = 0
+
+    def export(self, module, inputs, name="m.pt2"):
+        file = self.folder / name
+        export_model.write(export_model.export(module.train(), inputs), export_model.export(module.eval(), inputs), file)
+        module.train()
+        return file
+
+    def config(self, file, **tables):
+        self.runs += 1
+        model = {"name": "pt2", "file": str(file)} | tables.pop("model", {})
+        train = {"steps": 8, "global_batch": 8, "lr": 0.02, "seed": SEED, "precision": "fp64", "optimizer": "momentum"}
+        return cli.write_config(self.folder / f"{self.runs}.toml", device={"list": "cpu"}, model=model,
+                                train=train | tables.pop("train", {}), **tables)
+
+    def train(self, file, *words, **tables):
+        """The run directory."""
+        config = self.config(file, **tables)
+        run = config.with_suffix("")
+        cli.must_run("train", config, "--run-dir", run, *words)
+        return run
+
+    def losses(self, run):
+        return torch.tensor(cli.column(run, "loss"), dtype=torch.float64)
+
+    def assert_same_losses(self, run, other, bound=1e-10):
+        # metrics.jsonl has six decimals
+        torch.testing.assert_close(self.losses(run), self.losses(other), rtol=max(bound, 2e-6), atol=2e-6)
+
+    def weights_of(self, run):
+        return load_file(max(cli.checkpoints(run).items())[1] / "model.safetensors")
+
+    def assert_same_weights(self, run, other, bound=1e-10):
+        mine, theirs = self.weights_of(run), self.weights_of(other)
+        self.assertEqual(mine.keys(), theirs.keys())
+        for name, tensor in theirs.items():
+            torch.testing.assert_close(mine[name], tensor, rtol=bound, atol=bound, msg=lambda text, of=name: f"{of}: {text}")
+
+
+class WholeRuns(Exported):
+    """A ResNet-18, exported and built in, on the same data from the same weights."""
+
+    DATA = {"name": "shapes", "samples": 64}
+
+    def setUp(self):
+        super().setUp()
+        module = torchvision.models.resnet18(num_classes=10).double()
+        self.file = self.export(module, {"x": torch.randn(3, 3, 32, 32, dtype=torch.float64)})
+        save_file(module.state_dict(), self.folder / "start.safetensors")
+
+    def both(self, **tables):
+        """The same run of both models."""
+        tables = {"data": self.DATA} | tables
+        own = {"name": "resnet18", "stem": "imagenet", "weights": str(self.folder / "start.safetensors"), "file": ""}
+        return self.train(self.file, **tables), self.train(self.file, **(tables | {"model": own}))
+
+    def assert_equal(self, **tables):
+        exported, built_in = self.both(**tables)
+        self.assert_same_losses(exported, built_in)
+        self.assert_same_weights(exported, built_in, 1e-9)
+        return exported
+
+    def test_one_device_equals_the_built_in_model(self):
+        self.assert_equal()
+
+    def test_pipelines_with_deferred_norms_equal_the_built_in_model(self):
+        # Deferred weight gradients run in queues of nn::linear() and nn::conv2d().
+        self.assert_equal(pipeline={"stages": 2, "chunks": 2, "schedule": "zb-h1", "batch_norm": "deferred",
+                                    "partition": [5, 5]})
+
+    def test_replicas_with_synchronised_norms_equal_the_built_in_model(self):
+        self.assert_equal(replicas={"local": 2}, pipeline={"batch_norm": "sync"}, train={"global_batch": 9})
+
+    def test_freezing_equals_the_built_in_model(self):
+        tables = {"freeze": {"policy": "schedule", "schedule": ["1: 3"], "elastic": False}}
+        run = self.assert_equal(**tables, train={"steps": 16})
+        self.assertGreater(cli.column(run, "frozen_layers")[-1], 0)
+
+    def test_resuming_on_another_topology_goes_on(self):
+        halves = {"chunks": 2, "batch_norm": "deferred"}
+        whole = self.train(self.file, data=self.DATA, pipeline=halves)
+        first = self.train(self.file, data=self.DATA, pipeline=halves, train={"steps": 4})
+        later = self.train(self.file, "--resume", first, data=self.DATA,
+                           pipeline={"stages": 2, "schedule": "gpipe", **halves})
+        torch.testing.assert_close(self.losses(later), self.losses(whole)[4:], rtol=1e-5, atol=2e-6)
+        self.assert_same_weights(later, whole, 1e-8)
+
+
+class OwnModels(Exported):
+    def write_samples(self, count=40):
+        folder = self.folder / "data"
+        folder.mkdir(exist_ok=True)
+        for split, n in (("train", count), ("test", 10)):
+            save_file(pair_samples(n), folder / f"{split}.safetensors")
+        return {"name": "tensors", "path": str(folder)}
+
+    def step(self, file, batch, *words, **tables):
+        save_file(batch, self.folder / "batch.safetensors")
+        out = self.folder / "out.safetensors"
+        cli.must_run("step", self.config(file, **tables), "--batch", self.folder / "batch.safetensors", "--out", out, *words)
+        return load_file(out)
+
+    def test_a_loss_with_uneven_counts_equals_pytorch(self):
+        module = Pair().double()
+        batch = pair_samples(7)
+        batch["labels"][:3] = -1  # the first micro-batch has fewer targets
+        file = self.export(module, {name: value.double() if value.is_floating_point() else value
+                                    for name, value in pair_samples(4).items()})
+        loss, _ = module(batch["left"].double(), batch["right"].double(), batch["labels"])
+        loss.backward()
+        for pipeline in ({}, {"stages": 3, "chunks": 3, "schedule": "zb-h1"}):
+            out = self.step(file, batch, pipeline=pipeline)
+            torch.testing.assert_close(out["loss"], loss.detach(), rtol=1e-12, atol=0)
+            for name, parameter in module.named_parameters():
+                if parameter.grad is not None:
+                    torch.testing.assert_close(out[f"grad/{name}"], parameter.grad, rtol=1e-10, atol=1e-14)
+
+    def test_checkpoints_load_strictly_into_the_module(self):
+        module = Pair()
+        file = self.export(module, pair_samples(4))
+        run = self.train(file, data=self.write_samples(), train={"precision": "fp32"}, pipeline={"stages": 2, "chunks": 2})
+        self.assertTrue(torch.equal(self.weights_of(run)["unused.weight"], module.unused.weight))
+        module.load_state_dict(self.weights_of(run), strict=True)
+        batch = pair_samples(6)
+        out = self.step(file, batch, "--weights", run, train={"precision": "fp32"})
+        torch.testing.assert_close(out["loss"].float(), module(**batch)[0].detach(), rtol=1e-5, atol=0)
+
+    def test_tied_weights_have_all_their_names(self):
+        file = self.export(Tied(), {"input_ids": torch.randint(0, 31, (3, 6))})
+        folder = self.folder / "text"
+        folder.mkdir()
+        for split in ("train", "test"):
+            ids = torch.randint(0, 31, (24, 9))
+            save_file({"input_ids": ids[:, :-1].contiguous(), "targets": ids[:, 1:].contiguous()}, folder / f"{split}.safetensors")
+        run = self.train(file, data={"name": "tensors", "path": str(folder)}, train={"ema_decay": 0.5},
+                         pipeline={"stages": 2, "chunks": 2})
+        for name in ("model", "ema"):
+            weights = load_file(max(cli.checkpoints(run).items())[1] / f"{name}.safetensors")
+            Tied().load_state_dict(weights, strict=True)
+            self.assertTrue(torch.equal(weights["head.weight"], weights["table.weight"]))
+        cli.must_run("eval", "--checkpoint", run, "--ema")
+        later = self.train(file, "--resume", run, data={"name": "tensors", "path": str(folder)}, train={"ema_decay": 0.5, "steps": 10})
+        self.assertEqual(cli.column(later, "step"), [9, 10])
+
+    def test_batches_go_by_the_names_of_forward(self):
+        module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+        file = self.export(module, {"input": torch.randn(3, 4, dtype=torch.float64)})
+        x, targets = torch.randn(6, 4, dtype=torch.float64), torch.randint(0, 3, (6,))
+        loss = nn.functional.cross_entropy(module(x), targets)
+        for name in ("input", "inputs"):
+            torch.testing.assert_close(self.step(file, {name: x, "targets": targets})["loss"], loss.detach(), rtol=1e-12, atol=0)
+        save_file({"left": x, "targets": targets}, self.folder / "bad.safetensors")
+        done = cli.run("step", self.config(file), "--batch", self.folder / "bad.safetensors", "--out", self.folder / "o.safetensors")
+        self.assertEqual((done.returncode, "'input'" in cli.error_of(done)), (3, True), done.stderr)
+
+    def refused(self, file, code, *words, **tables):
+        done = cli.run("train", self.config(file, **tables), "--run-dir", self.folder / "refused")
+        self.assertEqual(done.returncode, code, done.stderr)
+        for word in words:
+            self.assertIn(word, cli.error_of(done))
+
+    def test_what_does_not_fit_is_refused(self):
+        file = self.export(Pair(), pair_samples(4))
+        data = self.write_samples()
+        self.refused(self.folder / "none.pt2", 2, "none.pt2", "scripts/export_model.py", data=data)
+        self.refused(file, 2, "takes tensors", "shapes", data={"name": "shapes"})
+        self.refused(file, 2, "model.lora_rank", data=data, model={"lora_rank": 4})
+        self.refused(file, 2, "model.file", data=data, model={"name": "resnet8"})
+        save_file({"left": torch.randn(6, 12), "labels": torch.zeros(6, dtype=torch.long)}, self.folder / "data" / "train.safetensors")
+        self.refused(file, 2, "left, right, labels", data=data)
+        save_file({"left": torch.randn(6, 12), "right": torch.randn(5, 5)}, self.folder / "data" / "train.safetensors")
+        self.refused(file, 3, "'right' has 5 entries", data=data)
+        (self.folder / "broken.pt2").write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        self.refused(self.folder / "broken.pt2", 7, "broken.pt2", data=data)
+
+
+if __name__ == "__main__":
+    unittest.main()
