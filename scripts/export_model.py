@@ -2,6 +2,7 @@
 """Exports a PyTorch model to a file that holds its program and its weights, and needs no Python to be read.
 
 usage: scripts/export_model.py SOURCE --out m.pt2 [--loss]
+       scripts/export_model.py --check RUN
 
 SOURCE is one of
   FILE.py:FUNCTION                      FUNCTION() returns (module, example_inputs), the inputs as a tuple or, by the
@@ -11,9 +12,13 @@ SOURCE is one of
   --transformers CLASS --config DIR     a model of transformers; DIR has its config.json, and its weights if there are
                                         any: else they are new
 
+--loss: the first output is the loss, the mean over its targets. A second output that is a number counts these targets;
+without it, every sample is one.
+--check RUN: compares a run of the exported model with its PyTorch module, on one batch with the run's weights.
+
 The size of the batch stays open; so does the length of texts (the second dimension of whole numbers) if the model allows
 it. The file has the program of training and that of evaluation (evaluation.json).
-Exit codes: 0 done, 2 bad usage, 3 the model cannot be exported, 8 the file cannot be written.
+Exit codes: 0 done, 1 --check found a difference, 2 bad usage, 3 the model cannot be exported, 8 the file cannot be written.
 """
 
 import argparse
@@ -248,7 +253,7 @@ def make(arguments):
 
 
 def make_again(file):
-    """The module that was exported to the file, with the weights in it, and its example inputs."""
+    """The module that was exported to the file, with the weights in it, its example inputs, and how it was made."""
     with zipfile.ZipFile(file) as archive:
         names = [name for name in archive.namelist() if name.endswith("extra/source.json")]
         if not names:
@@ -260,7 +265,18 @@ def make_again(file):
         module, inputs = make(argparse.Namespace(**{"weights": None, **source, "config": folder}))
     logging.getLogger("torch.export").setLevel(logging.ERROR)
     module.load_state_dict(torch.export.load(file).state_dict, strict=True)
-    return module, inputs
+    return module, inputs, source
+
+
+def check_run(run):
+    import check_exported
+    try:
+        agrees = check_exported.check(run)
+    except (CannotExport, ImportError, OSError, RuntimeError, ValueError, KeyError) as error:
+        print(f"export_model.py: --check {run}: {first_line(error)}", file=sys.stderr)
+        sys.exit(3)
+    print("both sides agree" if agrees else "the two sides DIFFER")
+    sys.exit(0 if agrees else 1)
 
 
 def main():
@@ -272,9 +288,14 @@ def main():
     parser.add_argument("--weights", metavar="NAME")
     parser.add_argument("--transformers", metavar="CLASS")
     parser.add_argument("--config", metavar="DIR")
-    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FILE")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--loss", action="store_true", help="the module gives its loss, not logits")
+    parser.add_argument("--check", metavar="RUN", help="compare a run of an exported model with its module")
     arguments = parser.parse_args()
+    if arguments.check:
+        check_run(arguments.check)
+    if arguments.out is None:
+        parser.error("--out is missing")
     if sum(source is not None for source in (arguments.source, arguments.torchvision, arguments.transformers)) != 1:
         parser.error("name one of FILE.py:FUNCTION, --torchvision and --transformers")
     if (arguments.transformers is None) != (arguments.config is None):
