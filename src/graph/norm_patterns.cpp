@@ -141,13 +141,6 @@ std::optional<InverseRoot> inverse_root(const PatternFinder& finder, int rsqrt) 
   return InverseRoot{{square, mean, sum, rsqrt}, finder.arguments(square).value("self"), *epsilon};
 }
 
-// The product's other factor; kNoValue: it has no such factor.
-ValueId other_factor(const PatternFinder& finder, int product, ValueId factor) {
-  const ValueId self = finder.arguments(product).value("self"), other = finder.arguments(product).value("other");
-  if (self == other) return kNoValue;
-  return self == factor ? other : other == factor ? self : kNoValue;
-}
-
 bool keeps_type(const PatternFinder& finder, int to) {
   const ValueId self = finder.arguments(to).value("self");
   const auto& values = finder.program().values;
@@ -161,7 +154,7 @@ bool match_rms_norm(PatternFinder& finder, int rsqrt) {
   auto root = inverse_root(finder, rsqrt);
   if (!root || root->x == kNoValue) return false;
   const int product = finder.sole_user(finder.output(rsqrt), {"aten::mul"});
-  if (product < 0 || other_factor(finder, product, finder.output(rsqrt)) != root->x) return false;
+  if (product < 0 || finder.other_factor(product, finder.output(rsqrt)) != root->x) return false;
   root->nodes.push_back(product);
   ValueId scaled = finder.output(product);
   if (const int to = finder.sole_user(scaled, {"aten::to"}); to >= 0 && keeps_type(finder, to)) {
@@ -169,7 +162,7 @@ bool match_rms_norm(PatternFinder& finder, int rsqrt) {
     scaled = finder.output(to);
   }
   const int last = finder.sole_user(scaled, {"aten::mul"});
-  const ValueId weight = last < 0 ? kNoValue : other_factor(finder, last, scaled);
+  const ValueId weight = last < 0 ? kNoValue : finder.other_factor(last, scaled);
   if (weight == kNoValue || !finder.are_weights(weight, kNoValue) || finder.dims(weight) != 1) return false;
   root->nodes.push_back(last);
   return finder.add({.name = "rms norm",

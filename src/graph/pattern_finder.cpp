@@ -44,6 +44,12 @@ int PatternFinder::maker_for(int user, ValueId value, std::initializer_list<std:
   return n >= 0 && sole_user(value) == user ? n : -1;
 }
 
+ValueId PatternFinder::other_factor(int product, ValueId factor) const {
+  const ValueId self = arguments(product).value("self"), other = arguments(product).value("other");
+  if (self == other) return kNoValue;
+  return self == factor ? other : other == factor ? self : kNoValue;
+}
+
 const Input* PatternFinder::input(ValueId value) const {
   const bool is_input = value != kNoValue && static_cast<std::size_t>(value) < program_.inputs.size();
   return is_input ? &program_.inputs[value] : nullptr;

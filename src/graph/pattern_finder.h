@@ -35,6 +35,9 @@ class PatternFinder {
   // The maker, if the value has no other user than `user`.
   [[nodiscard]] int maker_for(int user, ValueId value, std::initializer_list<std::string_view> targets) const;
 
+  // Of a product, the factor beside `factor`; kNoValue: it has no such factor.
+  [[nodiscard]] ValueId other_factor(int product, ValueId factor) const;
+
   // Null if the value is another one.
   [[nodiscard]] const Input* input(ValueId value) const;
   [[nodiscard]] const Input* parameter(ValueId value) const;
@@ -73,5 +76,7 @@ bool match_convolution(PatternFinder& finder, int n);
 bool match_gelu(PatternFinder& finder, int n);
 bool match_batch_norm(PatternFinder& finder, int n);
 bool match_rms_norm(PatternFinder& finder, int n);
+bool match_attention(PatternFinder& finder, int n);
+bool match_rotary(PatternFinder& finder, int n);
 
 }  // namespace sluice::graph

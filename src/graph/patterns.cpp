@@ -47,9 +47,14 @@ struct KnownPattern {
 };
 // The first that matches counts.
 constexpr std::array kKnown{
-    KnownPattern{"aten::silu", match_swiglu},        KnownPattern{"aten::linear", match_linear},
-    KnownPattern{"aten::conv2d", match_convolution}, KnownPattern{"aten::batch_norm", match_batch_norm},
-    KnownPattern{"aten::rsqrt", match_rms_norm},     KnownPattern{"aten::gelu", match_gelu},
+    KnownPattern{"aten::silu", match_swiglu},
+    KnownPattern{"aten::linear", match_linear},
+    KnownPattern{"aten::conv2d", match_convolution},
+    KnownPattern{"aten::batch_norm", match_batch_norm},
+    KnownPattern{"aten::rsqrt", match_rms_norm},
+    KnownPattern{"aten::gelu", match_gelu},
+    KnownPattern{"aten::neg", match_rotary},
+    KnownPattern{"aten::scaled_dot_product_attention", match_attention},
 };
 
 }  // namespace
