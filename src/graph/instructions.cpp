@@ -312,6 +312,7 @@ void Instructions::add(const Pattern& pattern) {
   Instruction& instruction = instructions_.emplace_back();
   instruction.kind = Instruction::Kind::kPattern;
   instruction.node = &program_.nodes[pattern.nodes.back()];
+  instruction.pattern = pattern.name;
   instruction.run = pattern.run;
   instruction.outputs = {slots_[pattern.gives]};
   instruction.arguments.resize(pattern.takes.size());
@@ -319,6 +320,15 @@ void Instructions::add(const Pattern& pattern) {
     if (pattern.takes[i] != kNoValue)
       instruction.fills.push_back({.argument = static_cast<int>(i), .slots = {slots_[pattern.takes[i]]}});
   }
+}
+
+std::map<std::string, int> Instructions::calls() const {
+  std::map<std::string, int> counts;
+  for (const Instruction& instruction : instructions_) {
+    if (instruction.kind == Kind::kNumber) continue;
+    ++counts[instruction.pattern != nullptr ? std::string(instruction.pattern) : instruction.node->target];
+  }
+  return counts;
 }
 
 void Instructions::add_numbers(const Node& node, Instruction& instruction) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -37,9 +38,10 @@ struct Instruction {
   std::vector<c10::IValue> arguments;
   std::vector<Fill> fills;
   std::vector<int> device_arguments;
-  std::vector<int> outputs;    // slots; -1: not wanted
-  std::vector<int> last_uses;  // slots that no later instruction takes
-  int batch_dim = 0;           // of a random node: the dimension of the samples
+  std::vector<int> outputs;       // slots; -1: not wanted
+  std::vector<int> last_uses;     // slots that no later instruction takes
+  int batch_dim = 0;              // of a random node: the dimension of the samples
+  const char* pattern = nullptr;  // its name
   std::function<at::Tensor(const nn::Tensors&, const nn::ForwardContext&)> run;  // of a pattern
 };
 
@@ -58,6 +60,8 @@ class Instructions {
   // states: of section.states, in order. takes: of section.takes. Returns those of section.gives.
   [[nodiscard]] nn::Tensors run(const nn::Tensors& states, const nn::Tensors& takes,
                                 const nn::ForwardContext& context) const;
+  // As nn::Layer::calls().
+  [[nodiscard]] std::map<std::string, int> calls() const;
 
  private:
   int slot_of(ValueId value);

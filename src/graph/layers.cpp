@@ -81,6 +81,8 @@ class RunnableSection {
     return instructions_.run(states, inputs, context);
   }
 
+  [[nodiscard]] std::map<std::string, int> calls() const { return instructions_.calls(); }
+
  private:
   static at::Device device_of(const nn::Tensors& inputs) {
     const auto known =
@@ -140,6 +142,7 @@ class GraphLayer final : public nn::Layer {
   [[nodiscard]] std::vector<nn::Parameter*> parameters() override { return pointers_to(parameters_); }
   [[nodiscard]] std::vector<nn::Buffer*> buffers() override { return pointers_to(buffers_); }
   [[nodiscard]] std::vector<nn::BatchNorm2d*> batch_norms() override { return norm_calls_; }
+  [[nodiscard]] std::map<std::string, int> calls() const override { return training_->calls(); }
 
  private:
   template <typename T>

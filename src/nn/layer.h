@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,6 +119,10 @@ class Layer {
   [[nodiscard]] virtual std::vector<Parameter*> parameters() { return {}; }
   [[nodiscard]] virtual std::vector<Buffer*> buffers() { return {}; }
   [[nodiscard]] virtual std::vector<LinearInfo> linears() const { return {}; }
+
+  // Of a layer from a file: how often it calls which of our layers ("linear") and of LibTorch's operators
+  // ("aten::cat").
+  [[nodiscard]] virtual std::map<std::string, int> calls() const { return {}; }
 
   // In the order in which forward() runs them. The pointers are valid as long as the layer lives.
   [[nodiscard]] virtual std::vector<BatchNorm2d*> batch_norms() { return {}; }

@@ -1,7 +1,9 @@
 #include "train/plan/plan_description.h"
 
 #include <array>
+#include <map>
 #include <sstream>
+#include <string_view>
 
 #include "core/concat.h"
 #include "core/divided_up.h"
@@ -111,6 +113,38 @@ std::string in_words(const Plan& plan) {
                 plan.recompute_any() ? ", recomputes" : "");
 }
 
+namespace {
+
+// How often the layers of a model from a file call which of our layers, and of LibTorch's operators.
+std::map<std::string, int> calls_of(const engine::Composition& composition) {
+  std::map<std::string, int> calls;
+  const auto add = [&](const pipeline::LayerList& layers) {
+    for (const auto& layer : layers)
+      for (const auto& [name, count] : layer->calls()) calls[name] += count;
+  };
+  if (!composition.executor->prefixes().empty()) add(composition.executor->prefixes().front()->layers());
+  for (int s = 0; s < composition.plan.stages(); ++s)
+    add(composition.executor->stage(ReplicaId{0}, StageId{s}).layers());
+  return calls;
+}
+
+std::string calls_text(const std::map<std::string, int>& calls) {
+  constexpr std::string_view kOfLibTorch = "aten::";
+  std::vector<std::string> own;
+  int others = 0;
+  for (const auto& [name, count] : calls) {
+    if (name.starts_with(kOfLibTorch)) {
+      others += count;
+    } else {
+      own.push_back(concat(name, " ", count));
+    }
+  }
+  return concat("\ncomputed by layers of Sluice: ", own.empty() ? "nothing" : join(own, ", "), "; by ",
+                counted(others, "operator"), " of LibTorch");
+}
+
+}  // namespace
+
 PlanDescription describe_plan(const Setup& setup, const engine::Composition& composition, bool chunks_are_open) {
   const Plan& plan = composition.plan;
   ordered_json stages = ordered_json::array();
@@ -141,7 +175,12 @@ PlanDescription describe_plan(const Setup& setup, const engine::Composition& com
   if (const auto unused = unused_devices(setup, plan.devices() * plan.replicas); !unused.empty())
     text += concat("\nthe first ", setup.config.device.list.names.size() - unused.size(),
                    " entries of device.list are used, not ", join(unused, ", "));
-  return {description_json(setup, composition, cpu_threads, chunks_are_open, std::move(stages)), std::move(text)};
+  ordered_json json = description_json(setup, composition, cpu_threads, chunks_are_open, std::move(stages));
+  if (const std::map<std::string, int> calls = calls_of(composition); !calls.empty()) {
+    text += calls_text(calls);
+    json["calls"] = calls;
+  }
+  return {std::move(json), std::move(text)};
 }
 
 }  // namespace sluice::train
