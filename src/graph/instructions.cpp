@@ -265,6 +265,10 @@ void Instructions::add_nodes(const Section& section, const InstructionOptions& o
       if (value != kNoValue) slot_of(value);
     }
     pattern == patterns.end() ? add(node, options) : add(*pattern->second);
+    // Layers of ours may give a tensor in another order in memory, of which there is no such view.
+    const bool is_view = node.target == "aten::view" && node.overload.empty() && pattern == patterns.end();
+    if (is_view && !std::ranges::binary_search(section.written, node.outputs.front()))
+      instructions_.back().op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::reshape", "");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -99,7 +100,7 @@ struct Part {
   const Program& program;
   const std::vector<Section>& sections;
   Mode mode;
-  bool has_patterns = false;
+  std::optional<Aliases> aliases = std::nullopt;  // of the program, to find patterns; nothing: every node runs as it is
 };
 
 const Node* first_user(const Program& program, const Section& section, ValueId value) {
@@ -120,7 +121,7 @@ class GraphLayer final : public nn::Layer {
         archive_(std::move(archive)),
         options_(options),
         from_(floating_type_of(*archive_)),
-        has_patterns_(training.has_patterns),
+        has_patterns_(training.aliases.has_value()),
         arguments_(number == 0 ? std::make_unique<Arguments>(archive_->program, from_, options.dtype) : nullptr),
         training_(section_of(training, number, owned)),
         evaluation_(section_of(evaluation, number, owned)) {}
@@ -161,7 +162,8 @@ class GraphLayer final : public nn::Layer {
       states.push_back(state_of(input, first_user(part.program, section, input.value), owned));
     }
     InstructionOptions options{part.mode, from_, options_.dtype};
-    if (part.has_patterns) options.patterns = find_patterns(part.program, section, pattern_options(part.mode));
+    if (part.aliases)
+      options.patterns = find_patterns(part.program, *part.aliases, section, pattern_options(part.mode));
     for (const Pattern& pattern : options.patterns) {
       if (pattern.norm != nullptr) norm_calls_.push_back(pattern.norm);
     }
@@ -307,8 +309,8 @@ std::vector<std::unique_ptr<nn::Layer>> make_layers(const ArchivePtr& archive, c
   check_state(*archive, evaluation);
   const std::vector<int> cuts = find_cuts(program);
   const std::vector<Section> sections = cut_into_sections(program, cuts), others = cut_into_sections(evaluation, cuts);
-  return layers_of(archive, {program, sections, Mode::kTraining, true}, {evaluation, others, Mode::kEvaluation, true},
-                   options);
+  return layers_of(archive, {program, sections, Mode::kTraining, find_aliases(program)},
+                   {evaluation, others, Mode::kEvaluation, find_aliases(evaluation)}, options);
 }
 
 std::vector<std::unique_ptr<nn::Layer>> make_layers(const ArchivePtr& archive, const std::vector<Section>& sections,

@@ -5,11 +5,12 @@
 
 namespace sluice::graph {
 
-PatternFinder::PatternFinder(const Program& program, const Section& section, const PatternOptions& options)
+PatternFinder::PatternFinder(const Program& program, const Aliases& aliases, const Section& section,
+                             const PatternOptions& options)
     : program_(program),
       section_(section),
       options_(options),
-      aliases_(find_aliases(program)),
+      aliases_(aliases),
       maker_(program.values.size(), -1),
       users_(program.values.size()),
       kept_(section.gives.begin(), section.gives.end()) {

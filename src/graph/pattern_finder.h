@@ -14,7 +14,7 @@ namespace sluice::graph {
 
 class PatternFinder {
  public:
-  PatternFinder(const Program& program, const Section& section, const PatternOptions& options);
+  PatternFinder(const Program& program, const Aliases& aliases, const Section& section, const PatternOptions& options);
 
   [[nodiscard]] const Program& program() const { return program_; }
   [[nodiscard]] const Section& section() const { return section_; }
@@ -61,7 +61,7 @@ class PatternFinder {
   const Program& program_;
   const Section& section_;
   const PatternOptions& options_;
-  const Aliases aliases_;
+  const Aliases& aliases_;
   std::vector<int> maker_;               // [value]
   std::vector<std::vector<int>> users_;  // [value]: nodes of the section, ascending
   std::set<ValueId> kept_;               // for later sections

@@ -45,7 +45,7 @@ struct KnownPattern {
   std::string_view target;
   bool (*match)(PatternFinder& finder, int n);
 };
-// The first that matches counts.
+// In the order in which they are looked for.
 constexpr std::array kKnown{
     KnownPattern{"aten::silu", match_swiglu},
     KnownPattern{"aten::linear", match_linear},
@@ -121,11 +121,12 @@ bool match_gelu(PatternFinder& finder, int n) {
                      .run = [](const Tensors& takes, const auto&) { return nn::gelu(takes[0]); }});
 }
 
-std::vector<Pattern> find_patterns(const Program& program, const Section& section, const PatternOptions& options) {
-  PatternFinder finder(program, section, options);
-  for (const int n : section.nodes) {
-    for (const KnownPattern& known : kKnown) {
-      if (!finder.is_taken(n) && program.nodes[n].target == known.target && known.match(finder, n)) break;
+std::vector<Pattern> find_patterns(const Program& program, const Aliases& aliases, const Section& section,
+                                   const PatternOptions& options) {
+  PatternFinder finder(program, aliases, section, options);
+  for (const KnownPattern& known : kKnown) {
+    for (const int n : section.nodes) {
+      if (!finder.is_taken(n) && program.nodes[n].target == known.target) known.match(finder, n);
     }
   }
   return std::move(finder).found();

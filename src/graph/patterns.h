@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/aliases.h"
 #include "graph/program.h"
 #include "graph/sections.h"
 #include "nn/batch_norm.h"
@@ -36,7 +37,8 @@ struct PatternOptions {
 };
 
 // Disjoint, in the order of their last nodes.
-[[nodiscard]] std::vector<Pattern> find_patterns(const Program& program, const Section& section,
+// aliases: of the program.
+[[nodiscard]] std::vector<Pattern> find_patterns(const Program& program, const Aliases& aliases, const Section& section,
                                                  const PatternOptions& options);
 
 }  // namespace sluice::graph

@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMajorVersion = 8;  // of torch._export.serde.schema that was tested
-constexpr std::size_t kMostNodes = 1'000'000;
+constexpr std::size_t kMostNodes = 100'000;
 
 std::int64_t to_number(const JsonNode& node) {
   node.require(node.value().is_number_integer(), "a whole number");

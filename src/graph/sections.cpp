@@ -81,6 +81,9 @@ class Cutter {
       }
     }
     for (const ValueId value : program.outputs) last_use_[value] = nodes();
+    for (ValueId value = 0; value < static_cast<ValueId>(maker_.size()); ++value) {
+      if (!aliases_.writers[aliases_.group[value]].empty()) written_[aliases_.group[value]].push_back(value);
+    }
   }
 
   [[nodiscard]] int nodes() const { return static_cast<int>(program_.nodes.size()); }
@@ -181,15 +184,14 @@ class Cutter {
   }
 
   [[nodiscard]] std::vector<ValueId> written_in(const std::vector<int>& nodes) const {
-    std::set<int> groups;
+    std::set<ValueId> values;
     for (const int n : nodes) {
-      for (const ValueId value : written_by(program_.nodes[n])) groups.insert(aliases_.group[value]);
+      for (const ValueId value : written_by(program_.nodes[n])) {
+        const auto members = written_.find(aliases_.group[value]);
+        if (members != written_.end()) values.insert(members->second.begin(), members->second.end());
+      }
     }
-    std::vector<ValueId> values;
-    for (ValueId value = 0; value < static_cast<ValueId>(maker_.size()); ++value) {
-      if (groups.contains(aliases_.group[value])) values.push_back(value);
-    }
-    return values;
+    return {values.begin(), values.end()};
   }
 
   void add_input(ValueId value, std::set<ValueId>& inputs, Section& section) const {
@@ -221,6 +223,7 @@ class Cutter {
   const std::vector<bool> sent_;
   std::vector<int> maker_, last_use_;
   std::vector<int> input_;  // [value]: position in Program::inputs; kBefore: a node makes the value
+  std::map<int, std::vector<ValueId>> written_;  // values by the groups that are written to
 };
 
 // Weights of norms stay with what they normalise.
@@ -277,7 +280,7 @@ class Places {
       cuts.insert(cuts.end(), more.begin(), more.end());
       std::ranges::sort(cuts);
     }
-    return without_norms_alone(cuts);
+    return thinned(without_norms_alone(cuts));
   }
 
   [[nodiscard]] std::string name_of(int begin, int end) const {
@@ -307,6 +310,15 @@ class Places {
       if (counts_[n] > 0 && (counts_[best] <= 0 || counts_[n] < counts_[best])) best = n;
     }
     return best;
+  }
+
+  // More layers than this are of no use to any pipeline.
+  [[nodiscard]] static std::vector<int> thinned(const std::vector<int>& cuts) {
+    constexpr std::size_t kMostCuts = 1000;
+    if (cuts.size() <= kMostCuts) return cuts;
+    std::vector<int> kept;
+    for (std::size_t i = 0; i < kMostCuts; ++i) kept.push_back(cuts[i * cuts.size() / kMostCuts]);
+    return kept;
   }
 
   [[nodiscard]] std::vector<int> without_norms_alone(const std::vector<int>& cuts) const {
@@ -344,6 +356,9 @@ std::vector<Section> cut_at(const Program& program, const std::vector<int>& befo
 
 Section section_for(const Program& program, ValueId value) {
   Section section{.name = program.values[value].name, .gives = {value}, .is_last = true};
+  std::map<ValueId, int> makers;
+  for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n)
+    for (const ValueId output : program.nodes[n].outputs) makers.emplace(output, n);
   std::set<int> nodes;
   std::set<ValueId> takes;
   std::vector<ValueId> open{value};
@@ -354,11 +369,9 @@ Section section_for(const Program& program, ValueId value) {
     if (static_cast<std::size_t>(wanted) < program.inputs.size() && !is_user_input(program, wanted))
       throw ConfigError("the second output of the model, the count of its targets, depends on ",
                         printable(program.inputs[wanted].name), "; let it depend on the inputs alone");
-    for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
-      const Node& node = program.nodes[n];
-      if (std::ranges::find(node.outputs, wanted) == node.outputs.end() || !nodes.insert(n).second) continue;
-      for_each_use(node, [&](ValueId used) { open.push_back(used); });
-    }
+    const auto maker = makers.find(wanted);
+    if (maker == makers.end() || !nodes.insert(maker->second).second) continue;
+    for_each_use(program.nodes[maker->second], [&](ValueId used) { open.push_back(used); });
   }
   section.nodes.assign(nodes.begin(), nodes.end());
   section.takes.assign(takes.begin(), takes.end());
