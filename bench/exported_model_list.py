@@ -64,14 +64,14 @@ TRANSFORMERS = {
     "gpt_bigcode": ("GPTBigCodeForCausalLM", TEXT | GPT),
     "llama": ("LlamaForCausalLM", DECODER),
     "llama_sequence": ("LlamaForSequenceClassification", DECODER | {"num_labels": 3}),
-    "mistral": ("MistralForCausalLM", DECODER | {"sliding_window": 4}),
+    "mistral": ("MistralForCausalLM", DECODER | {"sliding_window": 6}),
     "qwen2": ("Qwen2ForCausalLM", DECODER),
     "qwen3": ("Qwen3ForCausalLM", DECODER),
     "phi": ("PhiForCausalLM", TEXT),
     "phi3": ("Phi3ForCausalLM", DECODER),
     "gemma": ("GemmaForCausalLM", DECODER),
-    "gemma2": ("Gemma2ForCausalLM", DECODER | {"sliding_window": 4}),
-    "gemma3": ("Gemma3ForCausalLM", DECODER | {"sliding_window": 4}),
+    "gemma2": ("Gemma2ForCausalLM", DECODER | {"sliding_window": 6}),
+    "gemma3": ("Gemma3ForCausalLM", DECODER | {"sliding_window": 6}),
     "opt": ("OPTForCausalLM", TEXT | {"ffn_dim": 64, "word_embed_proj_dim": 32}),
     "bloom": ("BloomForCausalLM", TEXT | {"n_layer": 2, "n_head": 2}),
     "mpt": ("MptForCausalLM", TEXT | {"d_model": 32, "n_layers": 2, "n_heads": 2}),
@@ -183,8 +183,8 @@ def transformers_model(kind, options):
     config_class = getattr(transformers, kind).config_class
     config = config_class(**options)
     for key in vars(config):
-        if any(word in key for word in ("drop", "layerdrop")) and isinstance(getattr(config, key), (int, float)):
-            setattr(config, key, 0.0)
+        if "drop" in key and isinstance(getattr(config, key), (int, float)):
+            setattr(config, key, type(getattr(config, key))(0))
     with tempfile.TemporaryDirectory() as folder:
         config.save_pretrained(folder)
         module, inputs = export_model.from_transformers(argparse.Namespace(transformers=kind, config=folder, loss=False))
