@@ -160,7 +160,8 @@ def from_transformers(arguments):
             break
     taken = inspect.signature(kind.forward).parameters
     wanted = ["pixel_values", "input_ids", "attention_mask", "token_type_ids", "decoder_input_ids"]
-    names = [name for name in wanted if name in taken]
+    is_of_text = "input_ids" in taken
+    names = [name for name in wanted if name in taken and (is_of_text or name == "pixel_values")]
     pick = logits_of
     if arguments.loss:
         labels = ["labels"] if "labels" in taken else ["start_positions", "end_positions"]

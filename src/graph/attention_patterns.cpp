@@ -165,34 +165,56 @@ bool match_attention(PatternFinder& finder, int n) {
   return finder.add(std::move(pattern));
 }
 
-// x * cosine + cat(-x[half:], x[:half]) * sine
-bool match_rotary(PatternFinder& finder, int neg) {
+namespace {
+
+// cat(-x[half:], x[:half])
+struct Turned {
+  std::vector<int> nodes;
+  ValueId x = kNoValue, value = kNoValue;
+};
+
+bool are_halves(const PatternFinder& finder, int first, int second, ValueId x) {
+  const Extent& width = finder.sizes(x).back();
+  return width.formula.empty() && width.size % 2 == 0 && is_half(finder, first, x, 0, width.size / 2) &&
+         is_half(finder, second, x, width.size / 2, width.size);
+}
+
+std::optional<Turned> turned_halves(const PatternFinder& finder, int neg) {
   const int second = finder.maker_for(neg, finder.arguments(neg).value("self"), {"aten::slice"});
   const int joined = finder.sole_user(finder.output(neg), {"aten::cat"});
-  if (second < 0 || joined < 0) return false;
+  if (second < 0 || joined < 0) return std::nullopt;
   const auto parts = finder.arguments(joined).get<std::vector<TensorArgument>>("tensors");
-  if (!parts || parts->size() != 2 || parts->front().value != finder.output(neg)) return false;
+  if (!parts || parts->size() != 2 || parts->front().value != finder.output(neg)) return std::nullopt;
   const int first = finder.maker_for(joined, parts->back().value, {"aten::slice"});
   const ValueId x = finder.arguments(second).value("self");
-  if (first < 0 || x == kNoValue || finder.dims(x) != 4) return false;
-  const Extent& width = finder.sizes(x).back();
-  const std::int64_t half = width.size / 2;
-  if (!width.formula.empty() || width.size % 2 != 0 || !is_half(finder, first, x, 0, half) ||
-      !is_half(finder, second, x, half, width.size))
-    return false;
-  const int with_sine = finder.sole_user(finder.output(joined), {"aten::mul"});
+  if (first < 0 || x == kNoValue || finder.dims(x) != 4) return std::nullopt;
+  return are_halves(finder, first, second, x)
+             ? std::optional(Turned{{second, neg, first, joined}, x, finder.output(joined)})
+             : std::nullopt;
+}
+
+}  // namespace
+
+// x * cosine + cat(-x[half:], x[:half]) * sine
+bool match_rotary(PatternFinder& finder, int neg) {
+  const auto turned = turned_halves(finder, neg);
+  if (!turned) return false;
+  const int with_sine = finder.sole_user(turned->value, {"aten::mul"});
   const int sum = with_sine < 0 ? -1 : finder.sole_user(finder.output(with_sine), {"aten::add"});
   if (sum < 0 || finder.arguments(sum).number("alpha").value_or(1) != 1) return false;
   const int with_cosine = finder.maker_for(sum, finder.arguments(sum).value("self"), {"aten::mul"});
   if (with_cosine < 0 || with_cosine == with_sine) return false;
-  const ValueId cosine = finder.other_factor(with_cosine, x),
-                sine = finder.other_factor(with_sine, finder.output(joined));
+  const ValueId x = turned->x, cosine = finder.other_factor(with_cosine, x),
+                sine = finder.other_factor(with_sine, turned->value);
   if (cosine == kNoValue || sine == kNoValue || finder.sizes(cosine) != finder.sizes(sine)) return false;
-  if (finder.sizes(cosine).back() != width || finder.sizes(finder.output(sum)) != finder.sizes(x)) return false;
-  return finder.add({.name = "rotary positions",
-                     .nodes = {second, neg, first, joined, with_sine, with_cosine, sum},
-                     .takes = {x, cosine, sine},
-                     .run = [](const Tensors& takes, const auto&) { return rotate(takes[0], takes[1], takes[2]); }});
+  if (finder.sizes(cosine).back() != finder.sizes(x).back()) return false;
+  if (finder.sizes(finder.output(sum)) != finder.sizes(x)) return false;
+  Pattern pattern{.name = "rotary positions",
+                  .nodes = turned->nodes,
+                  .takes = {x, cosine, sine},
+                  .run = [](const Tensors& takes, const auto&) { return rotate(takes[0], takes[1], takes[2]); }};
+  pattern.nodes.insert(pattern.nodes.end(), {with_sine, with_cosine, sum});
+  return finder.add(std::move(pattern));
 }
 
 }  // namespace sluice::graph

@@ -264,11 +264,12 @@ void Instructions::add_nodes(const Section& section, const InstructionOptions& o
     for (const ValueId value : node.outputs) {
       if (value != kNoValue) slot_of(value);
     }
-    pattern == patterns.end() ? add(node, options) : add(*pattern->second);
-    // Layers of ours may give a tensor in another order in memory, of which there is no such view.
-    const bool is_view = node.target == "aten::view" && node.overload.empty() && pattern == patterns.end();
-    if (is_view && !std::ranges::binary_search(section.written, node.outputs.front()))
-      instructions_.back().op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::reshape", "");
+    if (pattern != patterns.end()) {
+      add(*pattern->second);
+    } else {
+      add(node, options);
+      reshape_views(node, section);
+    }
   }
 }
 
@@ -285,6 +286,13 @@ void Instructions::note_last_uses() {
     for (const int slot : instruction->outputs) note(slot);
     for (const Fill& fill : instruction->fills) std::ranges::for_each(fill.slots, note);
   }
+}
+
+// Layers of ours may give a tensor in another order in memory, of which there is no such view.
+void Instructions::reshape_views(const Node& node, const Section& section) {
+  if (node.target != "aten::view" || !node.overload.empty()) return;
+  if (!std::ranges::binary_search(section.written, node.outputs.front()))
+    instructions_.back().op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::reshape", "");
 }
 
 void Instructions::add(const Node& node, const InstructionOptions& options) {

@@ -68,6 +68,7 @@ class Instructions {
   void add_nodes(const Section& section, const InstructionOptions& options);
   void add(const Node& node, const InstructionOptions& options);
   void add(const Pattern& pattern);
+  void reshape_views(const Node& node, const Section& section);
   void add_numbers(const Node& node, Instruction& instruction) const;
   void note_last_uses();
   class Call;

@@ -307,10 +307,9 @@ std::vector<std::unique_ptr<nn::Layer>> make_layers(const ArchivePtr& archive, c
   const Program& evaluation = archive->evaluation ? *archive->evaluation : program;
   check_state(*archive, program);
   check_state(*archive, evaluation);
-  const std::vector<int> cuts = find_cuts(program);
-  const std::vector<Section> sections = cut_into_sections(program, cuts), others = cut_into_sections(evaluation, cuts);
-  return layers_of(archive, {program, sections, Mode::kTraining, find_aliases(program)},
-                   {evaluation, others, Mode::kEvaluation, find_aliases(evaluation)}, options);
+  const CommonSections sections = cut_both(program, evaluation);
+  return layers_of(archive, {program, sections.training, Mode::kTraining, find_aliases(program)},
+                   {evaluation, sections.evaluation, Mode::kEvaluation, find_aliases(evaluation)}, options);
 }
 
 std::vector<std::unique_ptr<nn::Layer>> make_layers(const ArchivePtr& archive, const std::vector<Section>& sections,

@@ -141,10 +141,10 @@ std::optional<InverseRoot> inverse_root(const PatternFinder& finder, int rsqrt) 
   return InverseRoot{{square, mean, sum, rsqrt}, finder.arguments(square).value("self"), *epsilon};
 }
 
-bool keeps_type(const PatternFinder& finder, int to) {
-  const ValueId self = finder.arguments(to).value("self");
+// Mixed types are promoted to one that the layer does not give.
+bool have_one_type(const PatternFinder& finder, std::initializer_list<ValueId> of) {
   const auto& values = finder.program().values;
-  return self != kNoValue && values[self].type == values[finder.output(to)].type;
+  return std::ranges::all_of(of, [&](ValueId value) { return values[value].type == values[*of.begin()].type; });
 }
 
 }  // namespace
@@ -157,13 +157,15 @@ bool match_rms_norm(PatternFinder& finder, int rsqrt) {
   if (product < 0 || finder.other_factor(product, finder.output(rsqrt)) != root->x) return false;
   root->nodes.push_back(product);
   ValueId scaled = finder.output(product);
-  if (const int to = finder.sole_user(scaled, {"aten::to"}); to >= 0 && keeps_type(finder, to)) {
+  if (const int to = finder.sole_user(scaled, {"aten::to"});
+      to >= 0 && have_one_type(finder, {scaled, finder.output(to)})) {
     root->nodes.push_back(to);
     scaled = finder.output(to);
   }
   const int last = finder.sole_user(scaled, {"aten::mul"});
   const ValueId weight = last < 0 ? kNoValue : finder.other_factor(last, scaled);
   if (weight == kNoValue || !finder.are_weights(weight, kNoValue) || finder.dims(weight) != 1) return false;
+  if (!have_one_type(finder, {root->x, scaled, weight, finder.output(last)})) return false;
   root->nodes.push_back(last);
   return finder.add({.name = "rms norm",
                      .nodes = root->nodes,

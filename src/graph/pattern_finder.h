@@ -35,7 +35,7 @@ class PatternFinder {
   // The maker, if the value has no other user than `user`.
   [[nodiscard]] int maker_for(int user, ValueId value, std::initializer_list<std::string_view> targets) const;
 
-  // Of a product, the factor beside `factor`; kNoValue: it has no such factor.
+  // The factor beside `factor` in a product; kNoValue: it has no such factor.
   [[nodiscard]] ValueId other_factor(int product, ValueId factor) const;
 
   // Null if the value is another one.

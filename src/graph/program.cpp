@@ -259,6 +259,11 @@ class Parser {
 
   void read_target(const std::string& target, Node& node) const {
     constexpr std::string_view kOps = "torch.ops.", kAten = "aten.";
+    constexpr std::string_view kSym = "torch.sym_";  // torch.sym_max: as _operator.max would be
+    if (target.starts_with(kSym)) {
+      node.target = "_operator." + target.substr(kSym.size());
+      return;
+    }
     if (target.starts_with("_operator.")) {
       node.target = target;
       return;

@@ -27,7 +27,13 @@ struct Section {
 // between the halves of a transformer's block. If there is no such place in a third of the model, two values may pass
 // there, and so on.
 [[nodiscard]] std::vector<int> find_cuts(const Program& program);
-// cuts: of find_cuts(), also of another program of the same model. ConfigError if this program cannot be cut there.
+// The sections of two programs of a model, cut where both have used the same weights and the same values pass: frozen
+// sections of one are followed by sections of the other.
+struct CommonSections {
+  std::vector<Section> training, evaluation;
+};
+[[nodiscard]] CommonSections cut_both(const Program& training, const Program& evaluation);
+// cuts: of the program.
 [[nodiscard]] std::vector<Section> cut_into_sections(const Program& program, const std::vector<int>& cuts);
 
 // What computes a value from inputs of the model alone. ConfigError if it depends on weights.

@@ -120,7 +120,7 @@ class Layer {
   [[nodiscard]] virtual std::vector<Buffer*> buffers() { return {}; }
   [[nodiscard]] virtual std::vector<LinearInfo> linears() const { return {}; }
 
-  // Of a layer from a file: how often it calls which of our layers ("linear") and of LibTorch's operators
+  // A layer from a file says how often it calls which of our layers ("linear") and of LibTorch's operators
   // ("aten::cat").
   [[nodiscard]] virtual std::map<std::string, int> calls() const { return {}; }
 

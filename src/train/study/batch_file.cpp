@@ -160,8 +160,11 @@ pipeline::MicroBatch own_batch(const fs::path& file, storage::TensorMap tensors,
   std::int64_t samples = -1;
   nn::Tensors inputs, targets;
   for (const models::TensorInfo& info : model.inputs) inputs.push_back(own_field(file, tensors, info, samples));
-  for (const models::TensorInfo& info : model.targets)
-    targets.push_back(own_target(file, own_field(file, tensors, info, samples), info));
+  const bool gives_loss = model.classes == 0;  // then the model knows its targets, not we
+  for (const models::TensorInfo& info : model.targets) {
+    const at::Tensor values = own_field(file, tensors, info, samples);
+    targets.push_back(gives_loss ? values : own_target(file, values, info));
+  }
   return {inputs, targets, at::arange(samples)};
 }
 
