@@ -198,12 +198,13 @@ class Bench:
         self.model, self.module, self.names = model, module, list(inputs)
         self.files, self.folder, self.binary = files, folder, binary
         self.double = copy.deepcopy(module).double()
-        self.layers = 0
+        self.layers = {}  # by precision
 
-    def partition(self, plan):
+    def partition(self, plan, precision):
         """As many layers in each stage; all in one if their number is unknown."""
-        stages = PLANS[plan][0] if self.layers else 1
-        return [max(self.layers, 1) * (i + 1) // stages - self.layers * i // stages for i in range(stages)]
+        layers = self.layers[precision]
+        stages = PLANS[plan][0] if layers >= PLANS[plan][0] else 1
+        return [max(layers, 1) * (i + 1) // stages - layers * i // stages for i in range(stages)]
 
     def own_errors(self, batch, chunks, wanted, roundings):
         """Of PyTorch in float32. If there are several roundings, of weights with other last bits, the worst of all gradients."""
@@ -220,7 +221,7 @@ class Bench:
     def run(self, batch, cases, roundings):
         """By case (plan, precision): the worst error and its tensor, or the message of sluice. It ends at a first refusal."""
         save_file({name: value.contiguous() for name, value in batch.items()}, self.folder / "batch.safetensors")
-        self.layers = self.layers or layers_of(self.binary, self.folder, self.files["fp32"])
+        self.layers = self.layers or {one: layers_of(self.binary, self.folder, file) for one, file in self.files.items()}
         outcomes = {}
         for chunks in sorted({PLANS[plan][1] for plan, _ in cases}):
             wanted = eager_step(self.model, self.double, batch, self.names, chunks)
@@ -228,7 +229,7 @@ class Bench:
                 raise ValueError(f"the loss of PyTorch itself is {wanted['loss'].item()}")
             own_errors = self.own_errors(batch, chunks, wanted, roundings)
             for plan, precision in (case for case in cases if PLANS[case[0]][1] == chunks):
-                found = run_sluice(self.binary, self.folder, self.files[precision], plan, precision, self.partition(plan))
+                found = run_sluice(self.binary, self.folder, self.files[precision], plan, precision, self.partition(plan, precision))
                 if isinstance(found, str):
                     outcomes[plan, precision] = found
                     if len(outcomes) == 1:
@@ -249,7 +250,7 @@ class Bench:
             if not again or result.batches == BATCHES:
                 break
             outcomes |= self.run(make_batch(), again, roundings=4)
-        result.layers = self.layers
+        result.layers = self.layers["fp32"]
         for (plan, precision), outcome in outcomes.items():
             if isinstance(outcome, str):
                 result.messages.append(f"{precision} {plan}: {outcome}")

@@ -45,10 +45,10 @@ Gradients aten_gradients(const at::Tensor& grad, const at::Tensor& x, const at::
   return {grad_x, grad_weight, grad_bias};
 }
 
-// On CPUs with AVX2 but not AVX-512, oneDNN of LibTorch 2.11 computes a wrong weight gradient and writes out of bounds
-// for channels_last with fewer channels than a vector has lanes.
+// oneDNN of LibTorch 2.11 computes a wrong weight gradient (AVX2) or writes out of bounds (AVX-512, with several
+// threads) for channels_last with fewer channels than a vector has lanes.
 bool breaks_onednn(const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry) {
-  constexpr std::int64_t kVector = 8;
+  constexpr std::int64_t kVector = 16;
   return x.is_cpu() && weight.size(2) == 1 && weight.size(3) == 1 && geometry.stride > 1 && geometry.padding == 0 &&
          x.size(1) < kVector;
 }
