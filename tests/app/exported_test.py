@@ -144,6 +144,14 @@ class WholeRuns(Exported):
         run = self.assert_equal(**tables, train={"steps": 16})
         self.assertGreater(cli.column(run, "frozen_layers")[-1], 0)
 
+    def test_an_elastic_pipeline_equals_the_built_in_model(self):
+        # Where the pipeline shrinks depends on measured times, the losses do not.
+        self.assert_equal(freeze={"policy": "schedule", "schedule": ["1: 4"], "elastic": True}, train={"steps": 16},
+                          pipeline={"stages": 2, "chunks": 2, "batch_norm": "deferred", "partition": [5, 5]})
+
+    def test_a_parameter_server_equals_the_built_in_model(self):
+        self.assert_equal(replicas={"sync": "ps"}, ps={"clock": "virtual", "workers": 2, "worker_batch": 4})
+
     def test_resuming_on_another_topology_goes_on(self):
         halves = {"chunks": 2, "batch_norm": "deferred"}
         whole = self.train(self.file, data=self.DATA, pipeline=halves)
