@@ -229,6 +229,14 @@ class OwnModels(Exported):
         done = cli.run("step", self.config(file), "--batch", self.folder / "bad.safetensors", "--out", self.folder / "o.safetensors")
         self.assertEqual((done.returncode, "'input'" in cli.error_of(done)), (3, True), done.stderr)
 
+    def test_a_run_does_not_go_on_with_another_file(self):
+        file, data = self.export(Pair(), pair_samples(4)), self.write_samples()
+        run = self.train(file, data=data)
+        torch.manual_seed(SEED + 1)
+        self.export(Pair(), pair_samples(4))  # replaces the file
+        done = cli.run("train", self.config(file, data=data, train={"steps": 10}), "--resume", run)
+        self.assertEqual((done.returncode, "another content of model.file" in cli.error_of(done)), (7, True), done.stderr)
+
     def refused(self, file, code, *words, **tables):
         done = cli.run("train", self.config(file, **tables), "--run-dir", self.folder / "refused")
         self.assertEqual(done.returncode, code, done.stderr)

@@ -143,7 +143,10 @@ std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const Tra
 
 std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const TrainRunOptions& options, Setup& setup) {
   std::optional<ResumePoint> point = read_checkpoint(choice, options, setup);
-  setup.take(point ? saved_constants(point->contents.state, setup.model, point->source) : starting_constants(setup));
+  const Constants constants =
+      point ? saved_constants(point->contents.state, setup.model, point->source) : starting_constants(setup);
+  if (point) check_model_file(constants, setup.model, point->source);
+  setup.take(constants);
   return point;
 }
 

@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "models/foreign_weights.h"
+#include "measure/fingerprint_of.h"
 #include "models/public_constants.h"
 #include "storage/weights_files.h"
 
@@ -118,6 +119,7 @@ json Constants::to_json() const {
               {"mean", mean},
               {"stddev", stddev}};
   if (lora_alpha > 0) fields["lora_alpha"] = lora_alpha;
+  if (!model_file.empty()) fields["model_file"] = model_file;
   return fields;
 }
 
@@ -128,11 +130,19 @@ Constants Constants::from_json(const json& json, const std::string& source) {
                       .gelu = json.at("gelu") == kTanh ? nn::GeluForm::kTanh : nn::GeluForm::kExact},
             .mean = json.at("mean").get<std::vector<double>>(),
             .stddev = json.at("stddev").get<std::vector<double>>(),
-            .lora_alpha = json.value("lora_alpha", 0.0)};
+            .lora_alpha = json.value("lora_alpha", 0.0),
+            .model_file = json.value("model_file", std::string())};
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(
         concat(source, ": cannot read the model's constants (", error.what(), "); use another checkpoint"));
   }
+}
+
+void check_model_file(const Constants& saved, const models::ModelOptions& model, const std::string& source) {
+  const std::string& file = model.file;
+  if (saved.model_file.empty() || file.empty() || measure::digest_of_model(file) == saved.model_file) return;
+  throw CheckpointError(source, " was written with another content of model.file = \"", file,
+                        "\"; name the file that the run began with, or start a new run with model.weights");
 }
 
 Constants constants_of_model(const models::ModelOptions& model) { return {.model = models::own_constants(model)}; }

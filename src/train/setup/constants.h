@@ -20,6 +20,7 @@ struct Constants {
   models::ModelConstants model;
   std::vector<double> mean, stddev;  // of pixel / 255, [channels]; empty: use the data set's
   double lora_alpha = 0;             // with which the adapters were trained; 0: there are none, or it is unknown
+  std::string model_file = {};  // digest of model.file; empty: another model
 
   [[nodiscard]] nlohmann::json to_json() const;
   [[nodiscard]] static Constants from_json(const nlohmann::json& json, const std::string& source);
@@ -30,6 +31,9 @@ struct Constants {
 // CheckpointError if its config.json computes otherwise than the model.
 [[nodiscard]] Constants saved_constants(const nlohmann::json& state, const models::ModelOptions& model,
                                         const std::string& source);
+
+// CheckpointError if the checkpoint `source` was written with another content of model.file.
+void check_model_file(const Constants& saved, const models::ModelOptions& model, const std::string& source);
 
 // weights: a resolved path (storage/weights_files.h). Logs the constants; warns if data.interpolation differs.
 [[nodiscard]] Constants constants_of_weights(const std::filesystem::path& weights, const config::Config& config,

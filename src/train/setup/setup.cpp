@@ -13,6 +13,7 @@
 #include "data/sampler.h"
 #include "data/subset.h"
 #include "device/cpu_threads.h"
+#include "measure/fingerprint_of.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/plan_schedule.h"
 #include "pipeline/split.h"
@@ -153,6 +154,7 @@ void Setup::take(const Constants& chosen) {
                           alpha, " now; set model.lora_alpha = ", chosen.lora_alpha);
   constants = chosen;
   constants.lora_alpha = alpha;
+  constants.model_file = model.file.empty() ? std::string() : measure::digest_of_model(model.file);
   model.constants = chosen.model;
   beside_weights = files_beside_weights(config, model, train_set == nullptr ? nullptr : &train_set->info());
 }

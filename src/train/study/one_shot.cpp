@@ -118,8 +118,11 @@ void apply_and_write(engine::TrainStep& step, const engine::Composition& composi
 
 Constants constants_of(const EvaluatedModel& evaluated, const Setup& setup) {
   check_tokens_of_weights(evaluated.file, setup.config, setup.model, setup.test_set->info());
-  if (!evaluated.checkpoint.empty())
-    return saved_constants(evaluated.state, setup.model, evaluated.checkpoint.string());
+  if (!evaluated.checkpoint.empty()) {
+    Constants constants = saved_constants(evaluated.state, setup.model, evaluated.checkpoint.string());
+    check_model_file(constants, setup.model, evaluated.checkpoint.string());
+    return constants;
+  }
   return constants_of_weights(evaluated.file, setup.config, setup.model);
 }
 
