@@ -191,6 +191,32 @@ class OwnModels(Exported):
                 if parameter.grad is not None:
                     torch.testing.assert_close(out[f"grad/{name}"], parameter.grad, rtol=1e-10, atol=1e-14)
 
+    def test_bfloat16_computes_as_autocast_does(self):
+        module, batch = Pair(), pair_samples(64)
+        file = self.export(module, pair_samples(4))
+        with torch.autocast("cpu", torch.bfloat16):
+            loss, _ = module(**batch)
+        loss.backward()
+        out = self.step(file, batch, train={"precision": "bf16"})
+        torch.testing.assert_close(out["loss"].float(), loss.detach(), rtol=1e-2, atol=0)
+        exact = self.step(file, batch, train={"precision": "fp32"})
+        self.assertNotEqual(out["loss"].item(), exact["loss"].item())
+        for name, parameter in module.named_parameters():
+            if parameter.grad is not None:
+                error = (out[f"grad/{name}"] - parameter.grad).norm() / parameter.grad.norm()
+                self.assertLess(error, 0.03, name)
+
+    def test_dropout_does_not_depend_on_the_plan(self):
+        module = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.4), nn.ReLU(), nn.Linear(16, 16), nn.Dropout(0.2), nn.Linear(16, 3))
+        file = self.export(module, {"input": torch.randn(3, 4)})
+        batch = {"input": torch.randn(8, 4), "targets": torch.randint(0, 3, (8,))}
+        first = self.step(file, batch)
+        for plan in ({"pipeline": {"stages": 2, "chunks": 4}}, {"replicas": {"local": 2}}, {"pipeline": {"recompute": "layer"}}):
+            for name, tensor in self.step(file, batch, **plan).items():
+                torch.testing.assert_close(tensor, first[name], rtol=1e-9, atol=1e-12, msg=lambda text, of=name, by=plan: f"{of} {by}: {text}")
+        other = self.step(file, batch, train={"seed": SEED + 1})
+        self.assertNotEqual(other["loss"].item(), first["loss"].item())
+
     def test_checkpoints_load_strictly_into_the_module(self):
         module = Pair()
         file = self.export(module, pair_samples(4))

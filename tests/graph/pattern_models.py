@@ -1,0 +1,88 @@
+"""Modules with what layers of ours stand for, and with what only looks alike, for exported_models_test.py."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Convolutions(nn.Module):
+    """[n, 3, 16, 16] -> [n, 4]"""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.same, self.wide = nn.Conv2d(16, 16, 3, padding="same"), nn.Conv2d(16, 16, 3, padding=2, dilation=2)
+        self.tall, self.grouped = nn.Conv2d(16, 16, (3, 1), padding=(1, 0)), nn.Conv2d(16, 16, 3, padding=1, groups=4)
+        self.reduce = nn.Conv2d(16, 16, 1, stride=2)
+        self.reduce.weight.requires_grad_(False)  # its bias is trained
+        self.norm, self.plain = nn.BatchNorm2d(16, eps=1e-2, momentum=0.3), nn.BatchNorm2d(16, affine=False)
+        self.shared, self.frozen = nn.BatchNorm2d(16), nn.BatchNorm2d(16).requires_grad_(False)
+        self.flat, self.last = nn.BatchNorm1d(16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        x = self.first(x).relu_()
+        y = self.norm(self.same(x))
+        y += x
+        x = F.relu_(y)
+        x = F.relu(torch.add(self.plain(self.wide(x)), x, alpha=2))
+        x = F.relu(x + self.shared(self.tall(x)))
+        x = self.shared(self.grouped(x)) + self.frozen(x)
+        y = self.norm(x)  # a second time, and used twice
+        x = F.relu(y) * torch.sigmoid(y)
+        x = self.reduce(x).mean((2, 3))
+        return self.last(F.relu(self.flat(x)))
+
+
+class Texts(nn.Module):
+    """[n, T] -> [n, T, 20]; heads are 16 wide."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 64)
+        self.query, self.key, self.value = nn.Linear(64, 64), nn.Linear(64, 32, bias=False), nn.Linear(64, 32)
+        self.gate, self.up, self.narrow = nn.Linear(64, 48), nn.Linear(64, 48), nn.Linear(64, 48, bias=False)
+        self.down, self.scale, self.last = nn.Linear(48, 64), nn.Parameter(torch.rand(64)), nn.Linear(64, 20)
+        self.register_buffer("angles", torch.rand(64, 8))
+
+    def rms(self, x, weight):
+        return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
+
+    def turned(self, x):
+        angles = torch.cat([self.angles, self.angles], -1)[: x.size(2)].unsqueeze(0)
+        halves = torch.cat([-x[..., 8:], x[..., :8]], -1)
+        return x * angles.cos() + halves * angles.sin()
+
+    def heads(self, x, repeats=1):
+        x = x.unflatten(-1, (-1, 16)).transpose(1, 2)
+        n, heads, tokens, width = x.shape
+        return x[:, :, None].expand(n, heads, repeats, tokens, width).reshape(n, heads * repeats, tokens, width) if repeats > 1 else x
+
+    def attention(self, x, **how):
+        query, key = self.turned(self.heads(self.query(x))), self.heads(self.key(x), 2)
+        return F.scaled_dot_product_attention(query, key, self.heads(self.value(x), 2), **how).transpose(1, 2).flatten(2)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        earlier = torch.ones(ids.size(1), ids.size(1), dtype=torch.bool).tril()
+        x = x + self.attention(self.rms(x, self.scale), is_causal=True)
+        x = x + self.attention(self.rms(x, 1 + self.scale), attn_mask=earlier)  # 1 + weight is no parameter
+        x = x + self.attention(x, attn_mask=earlier.triu(-2), scale=0.3)
+        x = x + self.attention(x, attn_mask=torch.where(earlier, 0.0, -1.0).to(x.dtype))
+        x = x + self.attention(x)
+        x = x + self.down(F.silu(self.gate(x)) * self.up(x))
+        x = x + self.down(F.silu(self.narrow(x)) * self.up(x))  # one has a bias
+        x = x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + 1e-5) * self.scale
+        return self.last(F.gelu(x) + F.gelu(x, approximate="tanh"))
+
+
+class MixedTypes(nn.Module):
+    """The norm computes in float32, and its weight has the type of the model."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.scale, self.last = nn.Linear(6, 16), nn.Parameter(torch.rand(16)), nn.Linear(16, 4)
+
+    def forward(self, x):
+        x = self.first(x).float()
+        x = self.scale * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
+        return self.last(x.to(self.scale.dtype))
