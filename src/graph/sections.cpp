@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "graph/cutter.h"
 
 namespace sluice::graph {

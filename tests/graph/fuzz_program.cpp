@@ -26,6 +26,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     require(!sections.empty() && sections.back().gives == program.outputs);
     for (std::size_t s = 1; s < sections.size(); ++s) require(sections[s].takes == sections[s - 1].gives);
     static_cast<void>(cut_at(program, possible_cuts(program, 1)));
+    const CommonSections both = cut_both(program, program);
+    require(both.training.size() == sections.size() && both.evaluation.size() == sections.size());
+    for (const ValueId output : program.outputs) static_cast<void>(section_for(program, output));
   } catch (const sluice::Error& error) {
     require(std::string_view(error.what()).find('\n') == std::string_view::npos);
   }

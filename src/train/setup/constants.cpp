@@ -4,8 +4,8 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "models/foreign_weights.h"
 #include "measure/fingerprint_of.h"
+#include "models/foreign_weights.h"
 #include "models/public_constants.h"
 #include "storage/weights_files.h"
 

@@ -20,7 +20,7 @@ struct Constants {
   models::ModelConstants model;
   std::vector<double> mean, stddev;  // of pixel / 255, [channels]; empty: use the data set's
   double lora_alpha = 0;             // with which the adapters were trained; 0: there are none, or it is unknown
-  std::string model_file = {};  // digest of model.file; empty: another model
+  std::string model_file = {};       // digest of model.file; empty: another model
 
   [[nodiscard]] nlohmann::json to_json() const;
   [[nodiscard]] static Constants from_json(const nlohmann::json& json, const std::string& source);
