@@ -99,21 +99,6 @@ void check_text_keys(const ModelOptions& options, const Family& family) {
   }
 }
 
-void check_file_keys(const ModelOptions& options, const FileDescription& file) {
-  const auto refuse_other = [&](const char* key, int given, std::int64_t of_file) {
-    if (given == 0 || given == of_file) return;
-    throw ConfigError("model.", key, " = ", given, ", but the model of ", options.file, " has ", of_file,
-                      "; set model.", key, " = 0");
-  };
-  refuse_other("classes", options.classes, file.classes);
-  refuse_other("channels", options.channels, file.channels);
-  refuse_other("image_size", options.image_size, file.image_size);
-  refuse_other("vocabulary", options.vocabulary, file.tokens.vocabulary);
-  if (options.lora_rank > 0)
-    throw ConfigError("model.lora_rank = ", options.lora_rank, " is not supported by ", options.name,
-                      "; add adapters to the model before it is exported (peft)");
-}
-
 void check_common(const ModelOptions& options, const Family& family) {
   check_text_keys(options, family);
   if (family.describe) {
@@ -259,6 +244,21 @@ TextConfig text_config(const ModelOptions& options) {
 }
 
 SampleKind kind_of(const ModelOptions& options) { return find_family(options.name).kind(options); }
+
+void check_file_keys(const ModelOptions& options, const FileDescription& file) {
+  const auto refuse_other = [&](const char* key, int given, std::int64_t of_file) {
+    if (given == 0 || given == of_file) return;
+    throw ConfigError("model.", key, " = ", given, ", but the model of ", options.file, " has ", of_file,
+                      "; set model.", key, " = 0");
+  };
+  refuse_other("classes", options.classes, file.classes);
+  refuse_other("channels", options.channels, file.channels);
+  refuse_other("image_size", options.image_size, file.image_size);
+  refuse_other("vocabulary", options.vocabulary, file.tokens.vocabulary);
+  if (options.lora_rank > 0)
+    throw ConfigError("model.lora_rank = ", options.lora_rank, " is not supported by ", options.name,
+                      "; add adapters to the model before it is exported (peft)");
+}
 
 std::optional<FileDescription> description_of(const ModelOptions& options) {
   const Family& family = find_family(options.name);

@@ -67,6 +67,8 @@ struct TensorInfo {
   std::int64_t bound = 0;           // int64 values from 0 to bound - 1; 0: any real numbers
   std::int64_t lowest = 0;          // least value without an effect on the cost; for a mask 1, because 0 saves work
   bool is_optional = false;         // may be undefined, or missing at the end of the list
+  std::vector<int> open = {};       // dimensions of `sizes` that may be others
+  bool is_bound_known = true;       // false: `bound` is a guess that any model takes
 };
 
 // Text models take, in this order: `inputs` (tokens), `mask` (0: padding; 1: text; or 1, 2, 3, ... for packed
@@ -96,6 +98,8 @@ struct FileDescription {
   std::vector<TensorInfo> targets;
   std::function<std::int64_t(const nn::Tensors& targets)> count_targets;
 };
+// ConfigError if keys say otherwise than the file.
+void check_file_keys(const ModelOptions& options, const FileDescription& file);
 // Nothing for a model that the keys of [model] describe alone.
 [[nodiscard]] std::optional<FileDescription> description_of(const ModelOptions& options);
 

@@ -27,6 +27,8 @@ struct FieldInfo {
   at::ScalarType type = at::kLong;
   std::vector<std::int64_t> sizes;  // of a sample; -1: they vary
   bool is_optional = false;         // not in each batch
+  // Smallest and largest of whole numbers that are in memory, apart from kNoTarget; lowest > highest: unknown.
+  std::int64_t lowest = 0, highest = -1;
 };
 
 // at::empty without its fill, which would start an OpenMP region under deterministic algorithms.

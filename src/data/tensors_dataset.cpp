@@ -59,9 +59,13 @@ class Tensors final : public Dataset {
                       printable(info_.fields.front().name), "' has ", size_,
                       "; they need as many as there are samples");
     size_ = tensor.size(0);
-    info_.fields.push_back({name, tensor.scalar_type(), tensor.sizes().slice(1).vec()});
-    if (name == kTargets && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) && tensor.numel() > 0)
-      info_.classes = tensor.max().item<std::int64_t>() + 1;
+    FieldInfo& field = info_.fields.emplace_back(
+        FieldInfo{.name = name, .type = tensor.scalar_type(), .sizes = tensor.sizes().slice(1).vec()});
+    if (!at::isIntegralType(field.type, /*includeBool=*/false)) return;
+    const at::Tensor counted = tensor.masked_select(tensor.ne(kNoTarget));
+    if (counted.numel() == 0) return;
+    field.lowest = counted.min().item<std::int64_t>();
+    field.highest = counted.max().item<std::int64_t>();
   }
 
   const storage::TensorMap tensors_;

@@ -11,6 +11,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/json_node.h"
+#include "core/log.h"
 #include "core/text.h"
 #include "graph/scalar_type.h"
 
@@ -132,7 +133,8 @@ Archive read_archive(const fs::path& file) {
   } catch (const DataError& damage) {
     throw CheckpointError(damage.what(), kAdvice);
   } catch (const c10::Error& damage) {
-    throw CheckpointError(file.string(), " cannot be read: ", first_line(damage.what_without_backtrace()), kAdvice);
+    log_debug(file.string(), ": ", first_line(damage.what_without_backtrace()));
+    throw CheckpointError(file.string(), " is no file of torch.export.save, or it is cut off or damaged", kAdvice);
   }
 }
 

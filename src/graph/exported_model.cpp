@@ -63,6 +63,10 @@ class Signature {
     }
     if (users_.empty() || program_.outputs.empty())
       throw ConfigError(options.file, ": the model takes no tensor or gives none; export one that maps samples");
+    if (!is_loss() && output_sizes().front().formula.empty())
+      throw ConfigError(options.file,
+                        ": the first output of the model does not have the size of the batch first; export ",
+                        "one that gives a result for each sample, or its loss (--loss)");
   }
 
   [[nodiscard]] FileDescription describe() const {
@@ -184,12 +188,14 @@ class Signature {
     for (std::size_t i = 1; i < sizes.size(); ++i) {
       const bool is_length = kind() == SampleKind::kTokens && i == 1;
       info.sizes.push_back(is_length ? context() : sizes[i].size);
+      if (!sizes[i].formula.empty()) info.open.push_back(static_cast<int>(i) - 1);
     }
     if (at::isFloatingType(type_of(input))) return info;
     const std::int64_t rows = rows_of(input);
     constexpr std::int64_t kFewest = 2;  // any loss or mask takes 0 and 1
     const std::string usual = usual_field(input.name);
     info.bound = rows > 0 ? rows : &input == users_.front() ? std::max(vocabulary(), kFewest) : kFewest;
+    info.is_bound_known = rows > 0;
     if (usual == "mask") info.lowest = 1;
     info.is_optional = usual == "mask" || usual == "types" || usual == "positions";
     return info;
@@ -231,7 +237,11 @@ void add_exported_models() {
   models::add_family({.name = kName,
                       .make =
                           [](const models::ModelOptions& options) {
-                            return make_layers(open_archive(options.file), models::layer_options(options));
+                            try {
+                              return make_layers(open_archive(options.file), models::layer_options(options));
+                            } catch (const ConfigError& error) {
+                              throw error.with_context(options.file);
+                            }
                           },
                       .describe = describe_exported});
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -11,6 +12,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "graph/aliases.h"
 #include "graph/random_nodes.h"
 #include "graph/scalar_type.h"
 #include "graph/size_numbers.h"
@@ -225,7 +227,15 @@ class Instructions::Call {
 
 Instructions::Instructions(const Program& program, const Section& section, const InstructionOptions& options)
     : program_(program), mode_(options.mode), slots_(program.values.size(), -1) {
-  const auto is_written = [&](ValueId value) { return std::ranges::binary_search(section.written, value); };
+  std::set<ValueId> written_by_patterns;
+  for (const Pattern& pattern : options.patterns) {
+    for (const int n : pattern.nodes) {
+      for (const ValueId value : written_by(program.nodes[n])) written_by_patterns.insert(value);
+    }
+  }
+  const auto is_written = [&](ValueId value) {
+    return std::ranges::binary_search(section.written, value) && !written_by_patterns.contains(value);
+  };
   for (const int state : section.states) {
     state_slots_.push_back(slot_of(program.inputs[state].value));
     is_state_written_.push_back(is_written(program.inputs[state].value));
@@ -366,9 +376,12 @@ nn::Tensors Instructions::run(const nn::Tensors& states, const nn::Tensors& take
   check(states.size() == state_slots_.size() && takes.size() >= take_slots_.size(),
         "the tensors that the section takes");
   Call call(slot_count_, device_of(states, takes));
-  const bool keeps_states = mode_ == Mode::kTraining && context.update_statistics;
-  for (std::size_t i = 0; i < states.size(); ++i)
-    call.slot(state_slots_[i]) = is_state_written_[i] && !keeps_states ? states[i].clone() : states[i];
+  // Nodes write to copies: autograd keeps what they take, and states share a memory that later layers write to.
+  nn::Tensors written = states;
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (is_state_written_[i]) written[i] = states[i].clone();
+    call.slot(state_slots_[i]) = written[i];
+  }
   for (std::size_t i = 0; i < take_slots_.size(); ++i) {
     if (is_taken_number_[i]) {
       call.slot(take_slots_[i]) = takes[i].item<std::int64_t>();
@@ -377,6 +390,12 @@ nn::Tensors Instructions::run(const nn::Tensors& states, const nn::Tensors& take
     }
   }
   for (const Instruction& instruction : instructions_) call.run(instruction, context);
+  if (mode_ == Mode::kTraining && context.update_statistics) {
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      if (is_state_written_[i]) states[i].copy_(written[i]);
+    }
+  }
   return given(call, takes);
 }
 

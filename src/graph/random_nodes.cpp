@@ -102,6 +102,12 @@ bool is_random(const Node& node, const c10::OperatorHandle& op, const std::vecto
   if (is_dropout(node) || is_channel_dropout(node))
     return arguments[*position_of(schema, "train")].toBool() && arguments[*position_of(schema, "p")].toDouble() > 0;
   if (is_attention(node)) return arguments[*position_of(schema, "dropout_p")].toDouble() > 0;
+  const bool is_recurrent = node.target == "aten::lstm" || node.target == "aten::gru" ||
+                            node.target == "aten::rnn_tanh" || node.target == "aten::rnn_relu";
+  if (is_recurrent) {
+    const auto dropout = position_of(schema, "dropout"), train = position_of(schema, "train");
+    return dropout && train && arguments[*train].toBool() && arguments[*dropout].toDouble() > 0;
+  }
   return op.hasTag(at::Tag::nondeterministic_seeded);
 }
 

@@ -115,7 +115,17 @@ class Places {
     for (int n = last; n >= first; --n) {
       if (counts_[n] > 0 && (counts_[best] <= 0 || counts_[n] < counts_[best])) best = n;
     }
+    while (best > first && counts_[best - 1] == counts_[best] && is_counting(program_.nodes[best - 1])) --best;
     return best;
+  }
+
+  // A norm that counts its batches does so before it runs; both belong together.
+  [[nodiscard]] bool is_counting(const Node& node) const {
+    const auto* const count = node.target == "aten::add_" && !node.arguments.empty()
+                                  ? std::get_if<TensorArgument>(&node.arguments.front().value)
+                                  : nullptr;
+    return count != nullptr && static_cast<std::size_t>(count->value) < program_.inputs.size() &&
+           program_.inputs[count->value].kind == InputKind::kBuffer;
   }
 
   // More layers than this are of no use to any pipeline.

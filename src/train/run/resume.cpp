@@ -65,6 +65,7 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   for_each_key(
       [&](const std::string& key, const auto& now, const auto& then) {
         // Other classes do not fit the tensors. Dropout changes what is learned, which gives a warning.
+        if (key == "file") return;  // its content is compared
         if (key == "classes" || key == "stochastic_depth" || key.ends_with("dropout")) return;
         refuse(concat("model.", key), text_of(now), text_of(then));
       },

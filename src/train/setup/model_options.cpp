@@ -112,20 +112,43 @@ void check_kind(const config::Config& config, SampleKind kind, const data::Datas
                     " has ", name_of(info.kind), "; choose another model.name or data.name");
 }
 
-// A batch of the user has no fields yet.
-void check_fields(const config::Config& config, const models::FileDescription& file, const data::DatasetInfo& info) {
-  if (info.name.empty()) return;
-  std::vector<std::string> known, wanted;
-  for (const data::FieldInfo& field : info.fields) known.push_back(field.name);
-  for (const models::TensorInfo& input : file.inputs) {
-    if (!input.is_optional) wanted.push_back(input.argument);
+void check_field(const models::TensorInfo& wanted, const data::FieldInfo& field, const std::string& data) {
+  const auto refuse = [&](const std::string& needed) {
+    throw ConfigError("data set ", data, ": '", field.name, "' has samples of ", at::IntArrayRef(field.sizes), " ",
+                      c10::toString(field.type), ", but the model takes ", needed,
+                      "; save it so, or export another model");
+  };
+  if (field.sizes.size() != wanted.sizes.size()) refuse(counted(std::ssize(wanted.sizes), "dimension"));
+  for (std::size_t i = 0; i < wanted.sizes.size(); ++i) {
+    const bool is_open = std::ranges::find(wanted.open, static_cast<int>(i)) != wanted.open.end();
+    if (!is_open && field.sizes[i] != wanted.sizes[i]) refuse(concat(at::IntArrayRef(wanted.sizes)));
   }
-  if (!file.count_targets) wanted.emplace_back(data::kTargets);
-  for (const std::string& name : wanted) {
-    if (info.field(name) == nullptr)
-      throw ConfigError("the model of ", config.model.file, " takes ", join(wanted, ", "), ", but data set ", info.name,
+  const bool are_numbers = wanted.bound > 0;
+  if (are_numbers && at::isFloatingType(field.type)) refuse("whole numbers");
+  const bool is_known = field.lowest <= field.highest && wanted.is_bound_known;
+  if (are_numbers && is_known && (field.lowest < 0 || field.highest >= wanted.bound))
+    refuse(concat("numbers from 0 to ", wanted.bound - 1, ", and it holds ",
+                  field.lowest < 0 ? field.lowest : field.highest));
+}
+
+// A batch of the user has no fields yet.
+void check_fields(const config::Config& config, const models::ModelOptions& model, const data::DatasetInfo& info) {
+  if (info.name.empty()) return;
+  const models::Model shapes = models::make_without_values(model);
+  std::vector<models::TensorInfo> wanted = shapes.inputs;
+  if (shapes.classes > 0) wanted.insert(wanted.end(), shapes.targets.begin(), shapes.targets.end());
+  std::vector<std::string> known, names;
+  for (const data::FieldInfo& field : info.fields) known.push_back(field.name);
+  for (const models::TensorInfo& one : wanted) {
+    if (!one.is_optional) names.push_back(one.name);
+  }
+  for (const models::TensorInfo& one : wanted) {
+    const data::FieldInfo* const field = info.field(one.name);
+    if (field != nullptr) check_field(one, *field, info.name);
+    if (field == nullptr && !one.is_optional)
+      throw ConfigError("the model of ", config.model.file, " takes ", join(names, ", "), ", but data set ", info.name,
                         " has ", join(known, ", "), "; name its tensors as the arguments of forward()",
-                        did_you_mean(name, known));
+                        did_you_mean(one.name, known));
   }
 }
 
@@ -154,11 +177,12 @@ void check_tokens_of_file(const config::Config& config, const models::FileDescri
 models::ModelOptions file_model(const config::Config& config, const models::FileDescription& file,
                                 const data::DatasetInfo& info) {
   models::ModelOptions options = model_of(config);
+  models::check_file_keys(options, file);
   options.has_own_fields = info.kind == SampleKind::kTensors || file.kind == SampleKind::kTensors;
   options.classes = static_cast<int>(file.classes);
   if (options.has_own_fields) {
     check_kind(config, SampleKind::kTensors, info);
-    check_fields(config, file, info);
+    check_fields(config, options, info);
     return options;
   }
   check_kind(config, file.kind, info);

@@ -85,6 +85,12 @@ std::vector<std::string> numbers_as_names(std::int64_t count) {
   return names;
 }
 
+// As configured, or of the model's file.
+std::int64_t classes_of_head(const config::Config& config, const models::ModelOptions& model) {
+  const auto file = models::description_of(model);
+  return file ? file->classes : config.model.classes;
+}
+
 }  // namespace
 
 void settle_task(config::Config& config) {
@@ -175,7 +181,7 @@ data::TextOptions text_options(const config::Config& config, const models::Model
   }
   if (head == TextHead::kTokens) options.label_kind = data::LabelKind::kClassOfEachWord;
   if (head == TextHead::kClassify)
-    options.label_kind = config.model.classes == 1 ? data::LabelKind::kNumber : data::LabelKind::kClass;
+    options.label_kind = classes_of_head(config, model) == 1 ? data::LabelKind::kNumber : data::LabelKind::kClass;
   return options;
 }
 
