@@ -36,6 +36,14 @@ def without_dropout(module):
     return module
 
 
+def refuse_random(program):
+    for node in program.graph.nodes:
+        chance = [value for value in node.args if isinstance(value, float) and 0 < value < 1]
+        if node.op == "call_function" and any(word in str(node.target) for word in ("dropout", "bernoulli")) and chance:
+            raise export_model.CannotExport(f"the module draws random numbers ({node.target}), which both sides draw in other ways; "
+                                            "let it be without dropout, for example with p = 0, and check again")
+
+
 def loss_of(module, inputs, gives_loss):
     """The loss, and random targets for a module that gives logits."""
     output = module(**inputs)
@@ -70,6 +78,9 @@ def check(run):
     run = pathlib.Path(run)
     with open(run / "config.toml", "rb") as file:
         model = tomllib.load(file)["model"]
+    exported = pathlib.Path(model["file"])
+    if not exported.is_file():
+        raise export_model.CannotExport(f"{exported} (model.file of the run) is not here; start --check in the folder of the run's start")
     checkpoint = newest_checkpoint(run)
     module, inputs, source = export_model.make_again(model["file"])
     module.load_state_dict(load_file(checkpoint / "model.safetensors"), strict=True)
@@ -78,7 +89,9 @@ def check(run):
     without_dropout(module).float().train()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        export_model.write(export_model.export(module, inputs), export_model.export(module.eval(), inputs), folder / "m.pt2")
+        program = export_model.export(module, inputs)
+        refuse_random(program)
+        export_model.write(program, export_model.export(module.eval(), inputs), folder / "m.pt2")
         loss, targets = loss_of(module.train(), inputs, source["loss"])
         out = sluice_step(folder, folder / "m.pt2", checkpoint / "model.safetensors", {**inputs, **targets}, model.get("task"))
     loss.backward()

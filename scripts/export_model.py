@@ -9,7 +9,8 @@ SOURCE is one of
                                         names of forward(), as a dict; two samples or more
   --torchvision NAME [--classes N] [--image-size S] [--weights NAME]
                                         a model of torchvision that classifies; its weights are new, or --weights
-  --transformers CLASS --config DIR     a model of transformers; DIR has its config.json, and its weights if there are
+  --transformers CLASS --config DIR [--classes N]
+                                        a model of transformers; DIR has its config.json, and its weights if there are
                                         any: else they are new
 
 --loss: the first output is the loss, the mean over its targets. A second output that is a number counts these targets;
@@ -24,6 +25,7 @@ Exit codes: 0 done, 1 --check found a difference, 2 bad usage, 3 the model canno
 import argparse
 import collections
 import contextlib
+import copy
 import difflib
 import importlib.util
 import inspect
@@ -99,7 +101,7 @@ def from_torchvision(arguments):
     auxiliary = {"aux_logits": False, "init_weights": True} if arguments.torchvision in ("googlenet", "inception_v3") else {}
     build = torchvision.models.get_model_builder(arguments.torchvision)
     own_sizes = {"image_size": arguments.image_size} if arguments.torchvision.startswith("vit") else {}
-    module = build(weights=arguments.weights, num_classes=arguments.classes, **auxiliary, **own_sizes)
+    module = build(weights=arguments.weights, num_classes=arguments.classes or 1000, **auxiliary, **own_sizes)
     [name, *_] = inspect.signature(module.forward).parameters
     return module, {name: torch.randn(SAMPLES, 3, arguments.image_size, arguments.image_size)}
 
@@ -143,6 +145,7 @@ def example_of(name, config):
 
 def from_transformers(arguments):
     import transformers
+    transformers.logging.disable_progress_bar()
     kind = getattr(transformers, arguments.transformers, None)
     if not (inspect.isclass(kind) and issubclass(kind, transformers.PreTrainedModel)):
         raise CannotExport(f"transformers has no model {arguments.transformers}")
@@ -151,10 +154,15 @@ def from_transformers(arguments):
         raise CannotExport(f"{folder} has no config.json; --config names the folder of the model")
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     config.use_cache = False
+    if arguments.classes:
+        config.num_labels = arguments.classes
     for attention in ("sdpa", "eager"):
         with contextlib.suppress(ValueError):  # not every model has SDPA
             if any(folder.glob("*.safetensors")):
-                module = kind.from_pretrained(folder, config=config, local_files_only=True, attn_implementation=attention)
+                module, about = kind.from_pretrained(folder, config=config, local_files_only=True, attn_implementation=attention,
+                                                     output_loading_info=True)
+                if about["missing_keys"]:
+                    print(f"new weights: {', '.join(sorted(about['missing_keys']))} (not in the files of {folder})")
             else:
                 module = kind._from_config(config, attn_implementation=attention)
             break
@@ -195,6 +203,29 @@ def export(module, inputs):
         raise CannotExport(f"torch.export: {type(error).__name__}: {first_line(error)}") from error
 
 
+def first_output(output):
+    return output if isinstance(output, torch.Tensor) else next(iter(output.values())) if isinstance(output, dict) else output[0]
+
+
+def gradients_of(module, inputs):
+    torch.manual_seed(0)
+    first_output(module(**inputs)).float().sum().backward()
+    return {name: parameter.grad for name, parameter in module.named_parameters() if parameter.grad is not None}
+
+
+def check_gradients(module, exported, inputs):
+    """The program has the module's gradients: torch.export leaves out the backward of an autograd.Function."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted, found = (gradients_of(copy.deepcopy(one), inputs) for one in (module, exported.module()))
+    largest = max((gradient.norm() for gradient in wanted.values()), default=torch.zeros(()))
+    for name, gradient in wanted.items():
+        other = found.get(name, torch.zeros_like(gradient))
+        if (other - gradient).norm() > 0.02 * max(gradient.norm(), 1e-3 * largest):
+            raise CannotExport(f"the exported program has another gradient of {name} than the module; an autograd.Function "
+                               "or a hook is not exported: write it with PyTorch's own operations")
+
+
 def program_json(exported):
     content = io.BytesIO()
     torch.export.save(exported, content)
@@ -224,14 +255,16 @@ def report(exported, file):
 
 
 def write(exported, evaluation, file, source=None):
-    part = file.with_name(file.stem + ".part.pt2")
+    part = file.with_name(file.stem + ".part")
     more = {"evaluation.json": program_json(evaluation)} | ({"source.json": json.dumps(source)} if source else {})
+    content = io.BytesIO()  # on a full disk, the writer of torch.export ends the process
+    torch.export.save(exported, content, extra_files=more)
     try:
-        torch.export.save(exported, part, extra_files=more)
+        part.write_bytes(content.getbuffer())
         os.replace(part, file)
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         part.unlink(missing_ok=True)
-        print(f"export_model.py: cannot write {file}: {first_line(error)}", file=sys.stderr)
+        print(f"export_model.py: cannot write {file}: {error.strerror}; free some space, or set another --out", file=sys.stderr)
         sys.exit(8)
 
 
@@ -284,7 +317,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=True)
     parser.add_argument("source", nargs="?", metavar="FILE.py:FUNCTION")
     parser.add_argument("--torchvision", metavar="NAME")
-    parser.add_argument("--classes", type=int, default=1000, metavar="N")
+    parser.add_argument("--classes", type=int, metavar="N", help="of the head; default: 1000, or as config.json says")
     parser.add_argument("--image-size", type=int, default=224, metavar="S")
     parser.add_argument("--weights", metavar="NAME")
     parser.add_argument("--transformers", metavar="CLASS")
@@ -307,12 +340,16 @@ def main():
         module, inputs = make(arguments)
         check_inputs(inputs)
         exported = export(module.train(), inputs)
+        check_gradients(module.train(), exported, inputs)
         evaluation = export(module.eval(), inputs)
         [*outputs] = exported.graph_signature.user_outputs
         if arguments.loss and not any(node.name == outputs[0] and node.meta["val"].dim() == 0 for node in exported.graph.nodes):
             raise CannotExport("--loss: the first output of the module is no single number")
-    except (CannotExport, ImportError, OSError, ValueError) as error:
+    except CannotExport as error:
         print(f"export_model.py: {first_line(error)}", file=sys.stderr)
+        sys.exit(3)
+    except Exception as error:  # of the module, torchvision or transformers
+        print(f"export_model.py: {type(error).__name__}: {first_line(error)}", file=sys.stderr)
         sys.exit(3)
     write(exported, evaluation, arguments.out, source_of(arguments))
     report(exported, arguments.out)

@@ -52,6 +52,12 @@ std::string text_of(const Value& value) {
 }
 std::string text_of(const std::vector<std::string>& words) { return concat("[", join(words, ", "), "]"); }
 
+// Other classes do not fit the tensors, and the content of a file is compared elsewhere. Dropout changes what is
+// learned, which gives a warning.
+bool may_differ(const std::string& key) {
+  return key == "file" || key == "classes" || key == "stochastic_depth" || key.ends_with("dropout");
+}
+
 }  // namespace
 
 void check_resumable(const config::Config& config, const RunState& state, const std::string& source, NewData new_data) {
@@ -65,8 +71,7 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   for_each_key(
       [&](const std::string& key, const auto& now, const auto& then) {
         // Other classes do not fit the tensors. Dropout changes what is learned, which gives a warning.
-        if (key == "file") return;  // its content is compared
-        if (key == "classes" || key == "stochastic_depth" || key.ends_with("dropout")) return;
+        if (may_differ(key)) return;
         refuse(concat("model.", key), text_of(now), text_of(then));
       },
       config.model, saved.model);

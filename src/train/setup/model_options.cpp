@@ -112,6 +112,19 @@ void check_kind(const config::Config& config, SampleKind kind, const data::Datas
                     " has ", name_of(info.kind), "; choose another model.name or data.name");
 }
 
+bool fits_sizes(const models::TensorInfo& wanted, const data::FieldInfo& field) {
+  for (std::size_t i = 0; i < wanted.sizes.size(); ++i) {
+    const bool is_open = std::ranges::find(wanted.open, static_cast<int>(i)) != wanted.open.end();
+    if (!is_open && field.sizes[i] != wanted.sizes[i]) return false;
+  }
+  return true;
+}
+
+bool is_out_of_range(const models::TensorInfo& wanted, const data::FieldInfo& field) {
+  const bool is_known = field.lowest <= field.highest && wanted.is_bound_known;
+  return is_known && (field.lowest < 0 || field.highest >= wanted.bound);
+}
+
 void check_field(const models::TensorInfo& wanted, const data::FieldInfo& field, const std::string& data) {
   const auto refuse = [&](const std::string& needed) {
     throw ConfigError("data set ", data, ": '", field.name, "' has samples of ", at::IntArrayRef(field.sizes), " ",
@@ -119,14 +132,10 @@ void check_field(const models::TensorInfo& wanted, const data::FieldInfo& field,
                       "; save it so, or export another model");
   };
   if (field.sizes.size() != wanted.sizes.size()) refuse(counted(std::ssize(wanted.sizes), "dimension"));
-  for (std::size_t i = 0; i < wanted.sizes.size(); ++i) {
-    const bool is_open = std::ranges::find(wanted.open, static_cast<int>(i)) != wanted.open.end();
-    if (!is_open && field.sizes[i] != wanted.sizes[i]) refuse(concat(at::IntArrayRef(wanted.sizes)));
-  }
-  const bool are_numbers = wanted.bound > 0;
-  if (are_numbers && at::isFloatingType(field.type)) refuse("whole numbers");
-  const bool is_known = field.lowest <= field.highest && wanted.is_bound_known;
-  if (are_numbers && is_known && (field.lowest < 0 || field.highest >= wanted.bound))
+  if (!fits_sizes(wanted, field)) refuse(concat(at::IntArrayRef(wanted.sizes)));
+  if (wanted.bound == 0) return;
+  if (at::isFloatingType(field.type)) refuse("whole numbers");
+  if (is_out_of_range(wanted, field))
     refuse(concat("numbers from 0 to ", wanted.bound - 1, ", and it holds ",
                   field.lowest < 0 ? field.lowest : field.highest));
 }
