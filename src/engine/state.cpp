@@ -61,6 +61,18 @@ void copy_in(storage::TensorMap& remaining, const std::string& name, const at::T
   remaining.erase(found);
 }
 
+void copy_in_buffer(storage::TensorMap& remaining, const nn::Buffer& buffer, const std::string& source) {
+  const auto found = remaining.find(buffer.name);
+  const bool is_other = buffer.has_copies && found != remaining.end() &&
+                        found->second.sizes() == buffer.value.sizes() &&
+                        !at::equal(found->second.to(buffer.value.scalar_type()), buffer.value.cpu());
+  if (is_other)
+    throw CheckpointError(source, ": '", buffer.name,
+                          "' has other values than in model.file, and several layers use it; ",
+                          "export the model with these values");
+  copy_in(remaining, buffer.name, buffer.value, source);
+}
+
 // One tensor under several names.
 struct Names {
   std::string name;
@@ -212,7 +224,7 @@ storage::TensorMap load_frozen(const Composition& composition, const storage::Te
         target.copy_(tensors.at(entry.tied_to));
       }
     }
-    for (const nn::Buffer* buffer : parameters.buffers()) copy_in(remaining, buffer->name, buffer->value, source);
+    for (const nn::Buffer* buffer : parameters.buffers()) copy_in_buffer(remaining, *buffer, source);
   }
   return remaining;
 }
@@ -251,7 +263,7 @@ void load_model(Composition& composition, const storage::TensorMap& given, const
     });
     for (int s = 0; s < composition.plan.stages(); ++s) {
       for (const nn::Buffer* buffer : parameters_of(composition, r, s).buffers())
-        copy_in(remaining, buffer->name, buffer->value, source);
+        copy_in_buffer(remaining, *buffer, source);
     }
     refuse_leftovers(remaining, source);
     for (const TiedParameter& tied : composition.tied) {

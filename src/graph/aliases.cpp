@@ -9,28 +9,64 @@ namespace sluice::graph {
 namespace {
 
 // Operators whose result is, or may be, a view of their first argument, or that argument itself.
-constexpr std::array<std::string_view, 45> kViews{"alias",        "alpha_dropout",
-                                                  "as_strided",   "broadcast_to",
-                                                  "chunk",        "contiguous",
-                                                  "detach",       "diagonal",
-                                                  "dropout",      "expand",
-                                                  "expand_as",    "feature_dropout",
-                                                  "flatten",      "hsplit",
-                                                  "movedim",      "moveaxis",
-                                                  "narrow",       "numpy_T",
-                                                  "permute",      "positive",
-                                                  "ravel",        "real",
-                                                  "reshape",      "reshape_as",
-                                                  "select",       "slice",
-                                                  "split",        "split_with_sizes",
-                                                  "squeeze",      "swapaxes",
-                                                  "swapdims",     "t",
-                                                  "tensor_split", "to",
-                                                  "transpose",    "type_as",
-                                                  "unbind",       "unflatten",
-                                                  "unfold",       "unsafe_chunk",
-                                                  "unsafe_split", "unsqueeze",
-                                                  "view",         "view_as",
+constexpr std::array<std::string_view, 59> kViews{"mT",
+                                                  "mH",
+                                                  "matrix_H",
+                                                  "adjoint",
+                                                  "dsplit",
+                                                  "imag",
+                                                  "view_as_real",
+                                                  "view_as_complex",
+                                                  "atleast_1d",
+                                                  "atleast_2d",
+                                                  "atleast_3d",
+                                                  "meshgrid",
+                                                  "broadcast_tensors",
+                                                  "unsafe_split_with_sizes",
+                                                  "alias",
+                                                  "alpha_dropout",
+                                                  "as_strided",
+                                                  "broadcast_to",
+                                                  "chunk",
+                                                  "contiguous",
+                                                  "detach",
+                                                  "diagonal",
+                                                  "dropout",
+                                                  "expand",
+                                                  "expand_as",
+                                                  "feature_dropout",
+                                                  "flatten",
+                                                  "hsplit",
+                                                  "movedim",
+                                                  "moveaxis",
+                                                  "narrow",
+                                                  "numpy_T",
+                                                  "permute",
+                                                  "positive",
+                                                  "ravel",
+                                                  "real",
+                                                  "reshape",
+                                                  "reshape_as",
+                                                  "select",
+                                                  "slice",
+                                                  "split",
+                                                  "split_with_sizes",
+                                                  "squeeze",
+                                                  "swapaxes",
+                                                  "swapdims",
+                                                  "t",
+                                                  "tensor_split",
+                                                  "to",
+                                                  "transpose",
+                                                  "type_as",
+                                                  "unbind",
+                                                  "unflatten",
+                                                  "unfold",
+                                                  "unsafe_chunk",
+                                                  "unsafe_split",
+                                                  "unsqueeze",
+                                                  "view",
+                                                  "view_as",
                                                   "vsplit"};
 
 std::string_view operator_name(const Node& node) {
@@ -62,11 +98,19 @@ ValueId tensor_of(const NamedArgument& argument) {
   return tensor != nullptr ? tensor->value : kNoValue;
 }
 
-// Whether the results may share memory with the first argument.
-bool may_share(const Node& node) {
+// Tensors of the first argument with which the results may share memory.
+std::vector<ValueId> may_share(const Node& node) {
   const std::string_view name = operator_name(node);
   const bool may_be_view = std::ranges::find(kViews, name) != kViews.end() || is_in_place(name);
-  return may_be_view && !node.arguments.empty() && tensor_of(node.arguments.front()) != kNoValue;
+  if (!may_be_view || node.arguments.empty()) return {};
+  if (const ValueId value = tensor_of(node.arguments.front()); value != kNoValue) return {value};
+  std::vector<ValueId> values;
+  if (const auto* list = std::get_if<std::vector<TensorArgument>>(&node.arguments.front().value)) {
+    for (const TensorArgument& tensor : *list) {
+      if (tensor.value != kNoValue) values.push_back(tensor.value);
+    }
+  }
+  return values;
 }
 
 }  // namespace
@@ -87,8 +131,10 @@ std::vector<ValueId> written_by(const Node& node) {
 Aliases find_aliases(const Program& program) {
   Groups groups(program.values.size());
   for (const Node& node : program.nodes) {
-    for (const ValueId output : node.outputs) {
-      if (output != kNoValue && may_share(node)) groups.join(tensor_of(node.arguments.front()), output);
+    for (const ValueId value : may_share(node)) {
+      for (const ValueId output : node.outputs) {
+        if (output != kNoValue) groups.join(value, output);
+      }
     }
   }
   Aliases aliases;
@@ -102,6 +148,33 @@ Aliases find_aliases(const Program& program) {
     }
   }
   return aliases;
+}
+
+std::vector<int> differentiated_inputs(const Program& program) {
+  const Aliases aliases = find_aliases(program);
+  std::vector<int> maker(program.values.size(), -1);
+  for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
+    for (const ValueId output : program.nodes[n].outputs) {
+      if (output != kNoValue) maker[output] = n;
+    }
+  }
+  std::vector<bool> is_seen(program.values.size(), false);
+  std::vector<ValueId> open{program.outputs.front()};
+  std::vector<int> inputs;
+  const auto take = [&](int n) {
+    if (n < 0 || program.nodes[n].target == "aten::detach") return;
+    for_each_use(program.nodes[n], [&](ValueId value) { open.push_back(value); });
+  };
+  while (!open.empty()) {
+    const ValueId value = open.back();
+    open.pop_back();
+    if (is_seen[value]) continue;
+    is_seen[value] = true;
+    if (static_cast<std::size_t>(value) < program.inputs.size()) inputs.push_back(value);
+    take(maker[value]);
+    for (const int writer : aliases.writers[aliases.group[value]]) take(writer);
+  }
+  return inputs;
 }
 
 }  // namespace sluice::graph

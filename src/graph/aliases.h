@@ -17,4 +17,7 @@ struct Aliases {
 };
 [[nodiscard]] Aliases find_aliases(const Program& program);
 
+// Numbers of the program's inputs whose values its first output depends on, not counting what is detached.
+[[nodiscard]] std::vector<int> differentiated_inputs(const Program& program);
+
 }  // namespace sluice::graph

@@ -21,6 +21,11 @@ class Arguments {
   // types are 0, and missing positions count from 0.
   [[nodiscard]] nn::Tensors complete(const nn::Tensors& given) const;
 
+  // One of them, in the type of the program. argument: its position in forward().
+  [[nodiscard]] at::Tensor converted(std::size_t argument, const at::Tensor& given) const {
+    return in_type(all_.at(argument), given);
+  }
+
  private:
   struct One {
     std::string name;

@@ -81,7 +81,8 @@ at::Tensor attention(const Tensors& takes, const AttentionNumbers& numbers, cons
   const std::int64_t heads = query.size(1), width = query.size(3);
   const double usual = 1 / std::sqrt(static_cast<double>(width));
   const bool is_usual = std::abs(numbers.scale.value_or(usual) - usual) < 1e-6 * usual && value.size(3) == width;
-  if (is_usual && nn::suits_kernels(query) && width % nn::kernels::kHeadStep == 0 && query.size(2) <= 1024) {
+  if (is_usual && key.size(0) == query.size(0) && value.size(0) == query.size(0) && nn::suits_kernels(query) &&
+      width % nn::kernels::kHeadStep == 0 && query.size(2) <= 1024) {
     const Sees sees = what_is_seen(takes[3], numbers.is_causal, query.size(2), key.size(2));
     if (sees != Sees::kOther) {
       const at::Tensor packed = at::cat({joined_heads(query), joined_heads(key), joined_heads(value)}, 2);

@@ -1,6 +1,7 @@
 #include "graph/exported_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -210,14 +211,25 @@ class Signature {
       return;
     }
     const Section section = section_for(program_, program_.outputs[1]);
+    std::vector<std::size_t> counted;  // positions of the arguments that the count takes
     for (std::size_t i = 0; i < users_.size(); ++i) {
-      if (std::ranges::find(section.takes, users_[i]->value) != section.takes.end())
-        file.targets.push_back(file.inputs[i]);
+      if (std::ranges::find(section.takes, users_[i]->value) == section.takes.end()) continue;
+      file.targets.push_back(file.inputs[i]);
+      counted.push_back(i);
     }
-    const auto instructions = std::make_shared<const Instructions>(program_, section, InstructionOptions());
-    file.count_targets = [archive = archive_, instructions](const nn::Tensors& targets) {
+    const at::ScalarType type = floating_type_of(*archive_);
+    const InstructionOptions how{.from = type, .to = options_.dtype};
+    const auto instructions = std::make_shared<const Instructions>(program_, section, how);
+    const auto arguments = std::make_shared<const Arguments>(program_, type, options_.dtype);
+    file.count_targets = [archive = archive_, instructions, arguments, counted](const nn::Tensors& targets) {
       const at::NoGradGuard no_grad;
-      return instructions->run({}, targets, {}).front().to(at::kLong).item<std::int64_t>();
+      nn::Tensors taken;
+      for (std::size_t i = 0; i < counted.size(); ++i) taken.push_back(arguments->converted(counted[i], targets[i]));
+      const auto count = instructions->run({}, taken, {}).front().to(at::kDouble).item<double>();
+      if (count != std::floor(count) || count < 0)
+        throw DataError("the second output of the model, the count of its targets, is ", count,
+                        "; let it be a whole number, such as (labels >= 0).sum()");
+      return static_cast<std::int64_t>(count);
     };
   }
 

@@ -13,6 +13,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "graph/aliases.h"
+#include "graph/node_arguments.h"
 #include "graph/node_values.h"
 #include "graph/random_nodes.h"
 #include "graph/size_numbers.h"
@@ -146,6 +147,11 @@ void Instructions::add_nodes(const Section& section, const InstructionOptions& o
   for (const Pattern& pattern : options.patterns) {
     for (const int n : pattern.nodes) patterns[n] = &pattern;
   }
+  std::set<ValueId> written_states;
+  for (const int state : section.states) {
+    const ValueId value = program_.inputs[state].value;
+    if (std::ranges::binary_search(section.written, value)) written_states.insert(value);
+  }
   for (const int n : section.nodes) {
     const Node& node = program_.nodes[n];
     const auto pattern = patterns.find(n);
@@ -159,6 +165,7 @@ void Instructions::add_nodes(const Section& section, const InstructionOptions& o
     } else {
       add(node, options);
       reshape_views(node, section);
+      note_special(node, section, written_states);
     }
   }
 }
@@ -176,6 +183,30 @@ void Instructions::note_last_uses() {
     for (const int slot : instruction->outputs) note(slot);
     for (const Fill& fill : instruction->fills) std::ranges::for_each(fill.slots, note);
   }
+}
+
+void Instructions::note_special(const Node& node, const Section& section, std::set<ValueId>& states) {
+  const bool is_norm = node.target == "aten::batch_norm" || node.target == "aten::instance_norm";
+  if (node.target == "aten::batch_norm" && NodeArguments(node).get<bool>("training") == true) norm_ = &node;
+  bool takes_state = false;
+  for_each_use(node, [&](ValueId value) { takes_state = takes_state || states.contains(value); });
+  if (!takes_state || is_norm) return;
+  const ValueId output = node.outputs.empty() ? kNoValue : node.outputs.front();
+  if (std::ranges::binary_search(section.written, output)) {
+    states.insert(output);  // a view, or what was written to
+  } else {
+    reader_ = &node;
+  }
+}
+
+void Instructions::check_context(const nn::ForwardContext& context) const {
+  if (mode_ != Mode::kTraining) return;
+  if (norm_ != nullptr && context.numerics.batch_norm != nn::BatchNormMode::kMicro)
+    throw ConfigError(norm_->described(), " can only normalise micro-batches; set pipeline.batch_norm = \"micro\"");
+  if (reader_ != nullptr && !context.update_statistics)
+    throw ConfigError(reader_->described(),
+                      " reads a buffer that training changes, which cannot be computed again; set pipeline.recompute = "
+                      "\"none\"");
 }
 
 // Layers of ours may give a tensor in another order in memory, of which there is no such view.
@@ -256,6 +287,7 @@ nn::Tensors Instructions::run(const nn::Tensors& states, const nn::Tensors& take
   check(states.size() == state_slots_.size() && takes.size() >= take_slots_.size(),
         "the tensors that the section takes");
   Call call(slot_count_, device_of(states, takes));
+  check_context(context);
   // Nodes write to copies: autograd keeps what they take, and states share a memory that later layers write to.
   nn::Tensors written = states;
   for (std::size_t i = 0; i < states.size(); ++i) {

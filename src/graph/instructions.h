@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -68,6 +69,9 @@ class Instructions {
   void add_nodes(const Section& section, const InstructionOptions& options);
   void add(const Node& node, const InstructionOptions& options);
   void add(const Pattern& pattern);
+  // states: values of states that the section writes to.
+  void note_special(const Node& node, const Section& section, std::set<ValueId>& states);
+  void check_context(const nn::ForwardContext& context) const;
   void reshape_views(const Node& node, const Section& section);
   void add_numbers(const Node& node, Instruction& instruction) const;
   void note_last_uses();
@@ -81,7 +85,9 @@ class Instructions {
   std::vector<int> state_slots_, take_slots_, give_slots_;
   std::vector<bool> is_state_written_, is_written_;  // an operator in place may write to the state, or to what is taken
   std::vector<bool> is_taken_number_;
-  std::vector<int> passed_on_;  // [give]: what is taken and given as it came; -1: another
+  const Node* norm_ = nullptr;    // a batch norm in training that no layer of ours stands for
+  const Node* reader_ = nullptr;  // a node that reads a state which the section writes to
+  std::vector<int> passed_on_;    // [give]: what is taken and given as it came; -1: another
   std::vector<Instruction> instructions_;
 };
 

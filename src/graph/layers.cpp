@@ -23,15 +23,6 @@
 namespace sluice::graph {
 namespace {
 
-at::ScalarType floating_type_of(const Archive& archive) {
-  for (const Input& input : archive.program.inputs) {
-    if (input.kind != InputKind::kParameter) continue;
-    const at::ScalarType type = archive.state.at(input.name).value.scalar_type();
-    if (at::isFloatingType(type)) return type;
-  }
-  return at::kFloat;
-}
-
 nn::ParameterRole role_of(const std::string& name, const Node* user) {
   if (user != nullptr && user->module_class.find("Norm") != std::string::npos) return nn::ParameterRole::kNorm;
   if (name.ends_with("bias")) return nn::ParameterRole::kBias;
@@ -112,11 +103,18 @@ const Node* first_user(const Program& program, const Section& section, ValueId v
   return nullptr;
 }
 
+// State by its names.
+struct Owned {
+  std::set<std::string> names;
+  std::map<std::string, nn::Buffer*> buffers;
+  std::set<std::string> trained;  // parameters that the loss or the logits depend on
+};
+
 class GraphLayer final : public nn::Layer {
  public:
-  // owned: names of the state that earlier layers have; this one adds its own.
+  // owned: the state that earlier layers have; this one adds its own.
   GraphLayer(ArchivePtr archive, const Part& training, const Part& evaluation, std::size_t number,
-             const nn::LayerOptions& options, std::set<std::string>& owned)
+             const nn::LayerOptions& options, Owned& owned)
       : Layer(training.sections[number].name),
         archive_(std::move(archive)),
         options_(options),
@@ -132,9 +130,9 @@ class GraphLayer final : public nn::Layer {
   }
 
   // Saved with the model, although no node takes them.
-  void add_unused(const std::set<std::string>& owned) {
+  void add_unused(const Owned& owned) {
     for (const auto& [name, tensor] : archive_->state) {
-      if (tensor.owner == name && !owned.contains(name))
+      if (tensor.owner == name && !owned.names.contains(name))
         buffers_.push_back(
             std::make_unique<nn::Buffer>(nn::Buffer{name, in_own_type(tensor.value).detach(), other_names_of(name)}));
     }
@@ -153,8 +151,7 @@ class GraphLayer final : public nn::Layer {
     return pointers;
   }
 
-  [[nodiscard]] std::unique_ptr<const RunnableSection> section_of(const Part& part, std::size_t number,
-                                                                  std::set<std::string>& owned) {
+  [[nodiscard]] std::unique_ptr<const RunnableSection> section_of(const Part& part, std::size_t number, Owned& owned) {
     const Section& section = part.sections[number];
     std::vector<State> states;
     for (const int state : section.states) {
@@ -186,14 +183,10 @@ class GraphLayer final : public nn::Layer {
       check(found != all.end(), "state of a batch norm in its layer");
       return found->get();
     };
-    nn::BatchNorm2d*& norm = norms_by_mean_[inputs.mean->name];
-    if (norm == nullptr) {
-      const nn::BatchNormState state{find(parameters_, inputs.weight), find(parameters_, inputs.bias),
-                                     find(buffers_, inputs.mean), find(buffers_, inputs.variance),
-                                     find(buffers_, inputs.count)};
-      norm = norms_.emplace_back(std::make_unique<nn::BatchNorm2d>(state, numbers)).get();
-    }
-    return norm;
+    const nn::BatchNormState state{find(parameters_, inputs.weight), find(parameters_, inputs.bias),
+                                   find(buffers_, inputs.mean), find(buffers_, inputs.variance),
+                                   find(buffers_, inputs.count)};
+    return norms_.emplace_back(std::make_unique<nn::BatchNorm2d>(state, numbers)).get();
   }
 
   [[nodiscard]] const SavedTensor& saved(const Input& input) const {
@@ -214,19 +207,21 @@ class GraphLayer final : public nn::Layer {
   }
 
   // Training and evaluation share the tensors.
-  State state_of(const Input& input, const Node* user, std::set<std::string>& owned) {
+  State state_of(const Input& input, const Node* user, Owned& owned) {
     const SavedTensor& tensor = saved(input);
     const std::string& name = input.is_saved ? tensor.owner : input.name;
     if (const auto known = states_.find(name); known != states_.end()) return known->second;
     State state;
     if (input.kind == InputKind::kParameter) {
       state = add_parameter(tensor, user, owned);
-    } else if (input.is_saved && owned.insert(name).second) {
+    } else if (input.is_saved && owned.names.insert(name).second) {
       nn::Buffer& buffer =
           *buffers_.emplace_back(std::make_unique<nn::Buffer>(nn::Buffer{name, in_own_type(tensor.value)}));
       buffer.other_names = other_names_of(name);
+      owned.buffers[name] = &buffer;
       state = [&buffer](const at::Device&) { return buffer.value; };
     } else {
+      if (input.is_saved) owned.buffers.at(name)->has_copies = true;
       state = constant(in_own_type(tensor.value));
     }
     return states_.emplace(name, std::move(state)).first->second;
@@ -248,8 +243,8 @@ class GraphLayer final : public nn::Layer {
     };
   }
 
-  State add_parameter(const SavedTensor& tensor, const Node* user, std::set<std::string>& owned) {
-    const bool is_new = owned.insert(tensor.owner).second;
+  State add_parameter(const SavedTensor& tensor, const Node* user, Owned& owned) {
+    const bool is_new = owned.names.insert(tensor.owner).second;
     nn::Parameter& parameter = *parameters_.emplace_back(std::make_unique<nn::Parameter>());
     parameter.name = is_new ? tensor.owner : concat(tensor.owner, "@", name());
     if (!is_new) {
@@ -261,7 +256,7 @@ class GraphLayer final : public nn::Layer {
     parameter.value = in_own_type(tensor.value);
     if (!options_.draw_weights)
       parameter.value = at::empty_like(parameter.value, at::TensorOptions().device(at::kMeta));
-    parameter.value.requires_grad_(tensor.requires_grad);
+    parameter.value.requires_grad_(tensor.requires_grad && owned.trained.contains(tensor.owner));
     return [&parameter](const at::Device&) { return parameter.value; };
   }
 
@@ -273,7 +268,6 @@ class GraphLayer final : public nn::Layer {
   std::vector<std::unique_ptr<nn::Parameter>> parameters_;
   std::vector<std::unique_ptr<nn::Buffer>> buffers_;
   std::vector<std::unique_ptr<nn::BatchNorm2d>> norms_;
-  std::map<std::string, nn::BatchNorm2d*> norms_by_mean_;
   std::vector<nn::BatchNorm2d*> norm_calls_;   // in the order in which they run
   std::map<std::string, std::string> copies_;  // of tied parameters: by the owner's name
   std::map<std::string, State> states_;        // by name
@@ -290,7 +284,11 @@ void check_state(const Archive& archive, const Program& program) {
 
 std::vector<std::unique_ptr<nn::Layer>> layers_of(const ArchivePtr& archive, const Part& training,
                                                   const Part& evaluation, const nn::LayerOptions& options) {
-  std::set<std::string> owned;
+  Owned owned;
+  for (const int input : differentiated_inputs(training.program)) {
+    const Input& parameter = training.program.inputs[input];
+    if (parameter.kind == InputKind::kParameter) owned.trained.insert(archive->state.at(parameter.name).owner);
+  }
   std::vector<std::unique_ptr<nn::Layer>> layers;
   for (std::size_t s = 0; s < training.sections.size(); ++s) {
     auto layer = std::make_unique<GraphLayer>(archive, training, evaluation, s, options, owned);
@@ -301,6 +299,15 @@ std::vector<std::unique_ptr<nn::Layer>> layers_of(const ArchivePtr& archive, con
 }
 
 }  // namespace
+
+at::ScalarType floating_type_of(const Archive& archive) {
+  for (const Input& input : archive.program.inputs) {
+    if (input.kind != InputKind::kParameter) continue;
+    const at::ScalarType type = archive.state.at(input.name).value.scalar_type();
+    if (at::isFloatingType(type)) return type;
+  }
+  return at::kFloat;
+}
 
 std::vector<std::unique_ptr<nn::Layer>> make_layers(const ArchivePtr& archive, const nn::LayerOptions& options) {
   const Program& program = archive->program;

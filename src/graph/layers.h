@@ -15,6 +15,9 @@ namespace sluice::graph {
 
 using ArchivePtr = std::shared_ptr<const Archive>;
 
+// Floating-point type of the export.
+[[nodiscard]] at::ScalarType floating_type_of(const Archive& archive);
+
 // Without LayerOptions::draw_weights the parameters are meta tensors; otherwise they have the values of the file.
 [[nodiscard]] std::vector<std::unique_ptr<nn::Layer>> make_layers(const ArchivePtr& archive,
                                                                   const nn::LayerOptions& options);

@@ -28,6 +28,7 @@ std::optional<Products> linear(const PatternFinder& finder, int n) {
   const NodeArguments arguments = finder.arguments(n);
   const Products all{arguments.value("input"), arguments.value("weight"), arguments.value("bias")};
   if (all.x == kNoValue || finder.dims(all.x) < 2 || !finder.are_weights(all.weight, all.bias)) return std::nullopt;
+  if (finder.dims(all.weight) != 2) return std::nullopt;
   return all;
 }
 

@@ -240,18 +240,86 @@ bool are_alike(const Value& a, const Value& b) {
   return a.kind == b.kind && a.type == b.type && std::ranges::equal(a.sizes, b.sizes, is_alike);
 }
 
+// [value]: how it is computed, from the names of states and inputs; without what differs between training and
+// evaluation, such as dropout and numbers.
+std::vector<std::size_t> origins_of(const Program& program) {
+  std::vector<std::size_t> origins(program.values.size(), 0);
+  for (const Input& input : program.inputs) origins[input.value] = std::hash<std::string>()(input.name);
+  constexpr std::size_t kFactor = 1'000'003;
+  for (const Node& node : program.nodes) {
+    std::size_t origin = std::hash<std::string>()(node.target);
+    for_each_use(node, [&](ValueId value) { origin = origin * kFactor + origins[value]; });
+    const bool is_dropout = node.target.find("dropout") != std::string::npos;
+    if (is_dropout) for_each_use(node, [&](ValueId value) { origin = origins[value]; });
+    std::size_t number = 0;
+    for (const ValueId output : node.outputs) {
+      if (output != kNoValue) origins[output] = is_dropout ? origin : origin + number;
+      ++number;
+    }
+  }
+  return origins;
+}
+
+// Finds cuts at which sections of one program cannot follow those of the other.
+class Borders {
+ public:
+  Borders(const Program& training, const Program& evaluation)
+      : training_(training),
+        evaluation_(evaluation),
+        origins_(origins_of(training)),
+        other_origins_(origins_of(evaluation)) {}
+
+  // c: a cut, before section c + 1. If several values pass, these are told apart by their origins.
+  [[nodiscard]] bool agree_at(std::size_t c, const CommonSections& all) const {
+    const std::vector<ValueId>&mine = all.training[c + 1].takes, &theirs = all.evaluation[c + 1].takes;
+    const auto made = std::ranges::count_if(mine, [&](ValueId value) { return !is_user_input(training_, value); });
+    return std::ranges::equal(mine, theirs, [&](ValueId a, ValueId b) {
+      return are_alike(training_.values[a], evaluation_.values[b]) && (made < 2 || origins_[a] == other_origins_[b]);
+    });
+  }
+
+  // Cuts between a section of training that writes to a state and one of evaluation that reads it.
+  [[nodiscard]] std::set<std::size_t> between_write_and_read(const CommonSections& all) const {
+    std::set<std::size_t> cuts;
+    for (std::size_t writer = 0; writer < all.training.size(); ++writer) {
+      for (const std::string& state : written_states(all.training[writer])) {
+        for (std::size_t reader = 0; reader < all.evaluation.size(); ++reader) {
+          if (!reads(all.evaluation[reader], state)) continue;
+          for (std::size_t c = std::min(writer, reader); c < std::max(writer, reader); ++c) cuts.insert(c);
+        }
+      }
+    }
+    return cuts;
+  }
+
+ private:
+  [[nodiscard]] std::vector<std::string> written_states(const Section& section) const {
+    std::vector<std::string> names;
+    for (const int state : section.states) {
+      if (std::ranges::binary_search(section.written, training_.inputs[state].value))
+        names.push_back(training_.inputs[state].name);
+    }
+    return names;
+  }
+  [[nodiscard]] bool reads(const Section& section, const std::string& state) const {
+    return std::ranges::any_of(section.states, [&](int one) { return evaluation_.inputs[one].name == state; });
+  }
+
+  const Program &training_, &evaluation_;
+  const std::vector<std::size_t> origins_, other_origins_;
+};
+
 }  // namespace
 
 CommonSections cut_both(const Program& training, const Program& evaluation) {
+  const Borders borders(training, evaluation);
   Cuts cuts = find_common_cuts(training, evaluation);
   while (true) {
     CommonSections all{cut_into_sections(training, cuts.training), cut_into_sections(evaluation, cuts.evaluation)};
+    const std::set<std::size_t> apart = borders.between_write_and_read(all);
     Cuts kept;
     for (std::size_t c = 0; c < cuts.training.size(); ++c) {
-      const bool same_passes =
-          std::ranges::equal(all.training[c + 1].takes, all.evaluation[c + 1].takes,
-                             [&](ValueId a, ValueId b) { return are_alike(training.values[a], evaluation.values[b]); });
-      if (!same_passes) continue;
+      if (apart.contains(c) || !borders.agree_at(c, all)) continue;
       kept.training.push_back(cuts.training[c]);
       kept.evaluation.push_back(cuts.evaluation[c]);
     }

@@ -48,6 +48,7 @@ struct Buffer {
   std::string name;
   at::Tensor value;
   std::vector<std::string> other_names = {};  // as Parameter::other_names
+  bool has_copies = false;                    // in other layers, so that it keeps the value it was made with
 };
 
 // A linear layer that an adapter may be added to (lora.h).

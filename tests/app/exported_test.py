@@ -56,6 +56,58 @@ class Tied(nn.Module):
         return self.head(torch.tanh(self.body(self.table(input_ids))))
 
 
+class Buffers(nn.Module):
+    """One buffer is used in two layers; another one is written in training, and used first in evaluation."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(4))
+        self.register_buffer("seen", torch.ones(4))
+        self.body = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+        self.out, self.late, self.detached = nn.Linear(4, 3), nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        x = x * self.scale if self.training else x / self.seen * self.late
+        for layer in self.body:
+            x = torch.tanh(layer(x))
+        x = x * self.scale + self.detached.detach()
+        if self.training:
+            self.seen.copy_(x.detach().abs().mean(0))
+        return self.out(x)
+
+
+class Streams(nn.Module):
+    """Evaluation computes the two streams in another order."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = (nn.ModuleList(nn.Linear(4, 4) for _ in range(3)) for _ in range(2))
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        p = q = x
+        for left, right in zip(self.left, self.right):
+            if self.training:
+                p = torch.tanh(left(p))
+                q = torch.sigmoid(right(q))
+            else:
+                q = torch.sigmoid(right(q))
+                p = torch.tanh(left(p))
+        return self.out(p - 2 * q)
+
+
+class Weighted(nn.Module):
+    """The count of targets is a sum of weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def forward(self, x, weight):
+        loss = self.body(x).squeeze(1).pow(2)
+        return (loss * weight).sum() / weight.sum(), weight.sum()
+
+
 def pair_samples(count):
     labels = torch.randint(-1, 3, (count,))
     labels[0] = 0
@@ -190,6 +242,63 @@ class OwnModels(Exported):
             for name, parameter in module.named_parameters():
                 if parameter.grad is not None:
                     torch.testing.assert_close(out[f"grad/{name}"], parameter.grad, rtol=1e-10, atol=1e-14)
+
+    def test_buffers_keep_their_values_in_all_layers(self):
+        module = Buffers().double()
+        file = self.export(module, {"x": torch.randn(3, 4, dtype=torch.float64)})
+        batch = {"x": torch.randn(6, 4, dtype=torch.float64), "targets": torch.randint(0, 3, (6,))}
+        out = self.step(file, batch, train={"weight_decay": 0.5})
+        nn.functional.cross_entropy(module(batch["x"]), batch["targets"]).backward()
+        torch.testing.assert_close(out["buffer/seen"], module.seen, rtol=1e-12, atol=0)
+        self.assertEqual({name for name in out if name.startswith("grad/")},
+                         {f"grad/{name}" for name, parameter in module.named_parameters() if parameter.grad is not None})
+        for name in ("late", "detached"):  # without a gradient there is no decay
+            self.assertTrue(torch.equal(out[f"param/{name}"], getattr(module, name).detach()), name)
+        save_file(module.state_dict() | {"scale": torch.full((4,), 3.0)}, self.folder / "other.safetensors")
+        done = cli.run("step", self.config(file), "--weights", self.folder / "other.safetensors", "--batch",
+                       self.folder / "batch.safetensors", "--out", self.folder / "o.safetensors")
+        self.assertEqual((done.returncode, "'scale' has other values" in cli.error_of(done)), (7, True), done.stderr)
+
+    def test_frozen_layers_pass_on_what_the_others_take(self):
+        file = self.export(Streams().double(), {"x": torch.randn(3, 4, dtype=torch.float64)})
+        folder = self.folder / "streams"
+        folder.mkdir()
+        for split in ("train", "test"):
+            save_file({"x": torch.randn(8, 4), "targets": torch.randint(0, 3, (8,))}, folder / f"{split}.safetensors")
+        run = self.train(file, data={"name": "tensors", "path": str(folder)}, train={"steps": 4, "lr": 1e-30},
+                         freeze={"policy": "schedule", "schedule": ["1: 1", "2: 2"], "elastic": False})
+        losses = self.losses(run)
+        torch.testing.assert_close(losses, losses[:1].expand(4), rtol=1e-5, atol=0)
+
+    def test_counts_of_targets_are_whole_numbers(self):
+        batch = {"x": torch.randn(6, 4, dtype=torch.float64), "weight": torch.tensor([2, 0, 1, 1, 5, 0])}
+        module = Weighted().double()
+        file = self.export(module, {"x": batch["x"][:3], "weight": batch["weight"][:3] > 0})
+        loss, _ = module(batch["x"], batch["weight"] > 0)
+        out = self.step(file, batch, pipeline={"chunks": 2})
+        torch.testing.assert_close(out["loss"], loss.detach(), rtol=1e-12, atol=0)
+        file = self.export(module, {"x": batch["x"][:3], "weight": torch.rand(3, dtype=torch.float64)})
+        save_file(batch | {"weight": torch.rand(6, dtype=torch.float64)}, self.folder / "batch.safetensors")
+        done = cli.run("step", self.config(file), "--batch", self.folder / "batch.safetensors", "--out", self.folder / "o.safetensors")
+        self.assertEqual((done.returncode, "whole number" in cli.error_of(done)), (3, True), done.stderr)
+
+    def test_modes_that_would_be_wrong_are_refused(self):
+        class Twice(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm, self.out = nn.BatchNorm1d(4), nn.Linear(4, 3)
+                self.register_buffer("mean", torch.zeros(4))
+
+            def forward(self, x):
+                self.mean.mul_(0.5).add_(x.detach().mean(0))
+                return self.out(torch.tanh(self.norm(self.norm(x))) + self.mean)
+
+        file = self.export(Twice(), {"x": torch.randn(3, 4)})
+        save_file({"x": torch.randn(6, 4), "targets": torch.randint(0, 3, (6,))}, self.folder / "batch.safetensors")
+        for key, pipeline in (("batch_norm", {"batch_norm": "sync"}), ("recompute", {"recompute": "layer"})):
+            done = cli.run("step", self.config(file, pipeline=pipeline), "--batch", self.folder / "batch.safetensors", "--out",
+                           self.folder / "o.safetensors")
+            self.assertEqual((done.returncode, f"pipeline.{key}" in cli.error_of(done)), (2, True), done.stderr)
 
     def test_bfloat16_computes_as_autocast_does(self):
         module, batch = Pair(), pair_samples(64)

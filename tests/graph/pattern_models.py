@@ -50,6 +50,28 @@ class NormsFirst(nn.Module):
         return self.last(x.mean((2, 3)))
 
 
+class SharedStatistics(nn.Module):
+    """Two norms with weights and numbers of their own share their running statistics; views that are written to."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)
+        self.scale = nn.Parameter(torch.rand(8))
+        self.shift = nn.Parameter(torch.rand(8))
+        self.vector = nn.Parameter(torch.rand(8))
+
+    def forward(self, x):
+        x = self.first(x)
+        t = x.unsqueeze(0).mT
+        t.mul_(3)
+        mean, variance = self.second.running_mean, self.second.running_var
+        x = F.batch_norm(x, mean, variance, self.second.weight, self.second.bias, self.training)
+        y = F.batch_norm(x.tanh(), mean, variance, self.scale, self.shift, self.training, 0.3, 0.1)
+        key = y.view(-1, 1, 1, 8)[:1].repeat(1, 1, 3, 2)
+        x = x + F.scaled_dot_product_attention(y.view(-1, 1, 1, 8).repeat(1, 1, 3, 2), key, key).mean((1, 2))[:, :8]
+        return self.last(x) + F.linear(x, self.vector).unsqueeze(1)
+
+
 class Texts(nn.Module):
     """[n, T] -> [n, T, 20]; heads are 16 wide."""
 
