@@ -33,7 +33,7 @@ void fields(Io& io, Fingerprint& value) {
   io("batch_norm", value.batch_norm);
   // Keys that earlier files lack are left out if they have their default.
   const auto is_of_later_version = [](const std::string& key) {
-    return key.starts_with("lora_") || key == "config" || key == "task";
+    return key.starts_with("lora_") || key == "config" || key == "task" || key == "file";
   };
   ModelSpec usual;
   for_each_key(

@@ -161,7 +161,7 @@ class ProfileTest(unittest.TestCase):
 
         collect(json.loads(self.out.read_text(encoding="utf-8")))
         of_gpus = {"gpu", "events_s", "host_s", "kernels_s", "launch_bound"}
-        of_text = {"inputs", "usual_tokens", "task", "config", "lora_rank", "lora_alpha", "lora_dropout", "lora_targets"}
+        of_text = {"inputs", "usual_tokens", "task", "config", "file", "lora_rank", "lora_alpha", "lora_dropout", "lora_targets"}
         documented = set(re.findall(r"`([a-z_]+)`", DOCUMENTATION.read_text(encoding="utf-8"))) - {"avx", "baseline"} - of_gpus - of_text
         self.assertEqual(names - documented, set())
         self.assertEqual(documented - names, set())
