@@ -63,7 +63,7 @@ def make_steps(trainer, count):
     """The last loss; until the GPU is idle."""
     for _ in range(count):
         loss = trainer.step()
-    if trainer.inputs.is_cuda:
+    if trainer.inputs[0].is_cuda:
         torch.cuda.synchronize()
     return loss
 

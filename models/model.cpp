@@ -156,7 +156,8 @@ std::vector<TensorInfo> text_targets(TextHead head, std::int64_t classes, std::i
   const bool is_number = head == TextHead::kClassify && classes == 1;
   return {{.name = "targets",
            .sizes = head == TextHead::kClassify ? std::vector<std::int64_t>{} : std::vector{context},
-           .bound = is_number ? 0 : classes}};
+           .bound = is_number ? 0 : classes,
+           .open = {0}}};
 }
 
 // The inputs of a text model and the targets of its head.

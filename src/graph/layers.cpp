@@ -219,7 +219,8 @@ class GraphLayer final : public nn::Layer {
           *buffers_.emplace_back(std::make_unique<nn::Buffer>(nn::Buffer{name, in_own_type(tensor.value)}));
       buffer.other_names = other_names_of(name);
       owned.buffers[name] = &buffer;
-      state = [&buffer](const at::Device&) { return buffer.value; };
+      // Buffers of a stage share one memory; autograd must not take a write to one for a write to another.
+      state = [&buffer](const at::Device&) { return buffer.value.variable_data(); };
     } else {
       if (input.is_saved) owned.buffers.at(name)->has_copies = true;
       state = constant(in_own_type(tensor.value));
