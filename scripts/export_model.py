@@ -154,7 +154,7 @@ def from_transformers(arguments):
         raise CannotExport(f"{folder} has no config.json; --config names the folder of the model")
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     config.use_cache = False
-    if arguments.classes:
+    if getattr(arguments, "classes", None):
         config.num_labels = arguments.classes
     for attention in ("sdpa", "eager"):
         with contextlib.suppress(ValueError):  # not every model has SDPA

@@ -283,6 +283,7 @@ Config repaired(Config config) {
   auto& pipeline = config.pipeline;
   repair_parameter_server(config);
   repair_adapters(config);
+  if (!config.model.file.empty()) config.model.name = "pt2";
   repair_freezing(config);
   repair_views(config.data);
   repair_cache(config);

@@ -268,7 +268,7 @@ TEST(Dataset, TheListNamesWhatCanBeOpened) {
     EXPECT_EQ(description.files.empty(), !needs_folder);
   }
   EXPECT_THAT(names, ElementsAre("fashion_mnist", "mnist", "cifar10", "cifar100", "image_folder", "npy", "tar",
-                                 "shapes", "text", "squad", "jsonl", "csv", "tokens", "toy"));
+                                 "tensors", "shapes", "text", "squad", "jsonl", "csv", "tokens", "toy"));
 }
 
 TEST(Dataset, AProgramsOwnDataSetNeedsANewName) {

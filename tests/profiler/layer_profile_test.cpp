@@ -255,10 +255,10 @@ TEST(Fingerprint, SaysNothingOfTheUsualWinograd) {
 
 TEST(Fingerprint, EveryFieldChangesTheHash) {
   Fingerprint original = example().fingerprint;
-  for (const char* of_text : {"inputs", "config", "task", "lora_rank"})
+  for (const char* of_text : {"inputs", "config", "task", "file", "lora_rank"})
     EXPECT_FALSE(to_json(original).contains(of_text)) << "profiles of earlier versions lack it";
   original.inputs = {{"types"}};
-  original.model.config = "{}", original.model.task = "qa";
+  original.model.config = "{}", original.model.task = "qa", original.model.file = "0f";
   original.model.lora_rank = 2, original.model.lora_alpha = 3, original.model.lora_dropout = 0.2;
   original.model.lora_targets = {"value"};
   EXPECT_TRUE(differences(original, original).empty());
@@ -283,6 +283,7 @@ TEST(Fingerprint, EveryFieldChangesTheHash) {
       {"inputs", [](auto& f) { f.inputs = {{"mask"}}; }},
       {"config", [](auto& f) { f.model.config = "config.json"; }},
       {"task", [](auto& f) { f.model.task = "lm"; }},
+      {"file", [](auto& f) { f.model.file = "1e"; }},
       {"lora_rank", [](auto& f) { f.model.lora_rank = 8; }},
       {"lora_alpha", [](auto& f) { f.model.lora_alpha = 16; }},
       {"lora_dropout", [](auto& f) { f.model.lora_dropout = 0.1; }},
