@@ -181,13 +181,6 @@ def converts_to_float32(exported):
     return any(torch.float32 in (*node.args, *node.kwargs.values()) for node in calls)
 
 
-def export_to(file, module, inputs):
-    exported = export_model.export(module.train(), inputs)
-    export_model.write(exported, export_model.export(module.eval(), inputs), file)
-    module.train()
-    return exported
-
-
 def in_float64(inputs):
     return {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
 
@@ -267,11 +260,11 @@ def check_model(model, binary, folder, result):
     module, inputs = exported_model_list.make(model)
     result.parameters = sum(parameter.numel() for parameter in module.parameters())
     files = {precision: folder / "model.pt2" for precision in PRECISIONS}
-    exported = export_to(files["fp32"], module, inputs)
+    exported = export_model.export_to(files["fp32"], module, inputs)
     result.exported_in_float64 = converts_to_float32(exported)
     if result.exported_in_float64:
         files["fp64"] = folder / "model64.pt2"
-        export_to(files["fp64"], copy.deepcopy(module).double(), in_float64(inputs))
+        export_model.export_to(files["fp64"], copy.deepcopy(module).double(), in_float64(inputs))
     bench = Bench(model, module, inputs, files, folder, binary)
     bench.run_all(lambda: make_batch(model, module, inputs, exported), result)
     if not result.messages:
@@ -281,7 +274,7 @@ def check_model(model, binary, folder, result):
 def check_refusal(model, binary, folder, result):
     """Sluice has to refuse the model in one line that says why."""
     module, inputs = exported_model_list.make(model)
-    exported = export_to(folder / "model.pt2", module, inputs)
+    exported = export_model.export_to(folder / "model.pt2", module, inputs)
     save_file(make_batch(model, module, inputs, exported), folder / "batch.safetensors")
     found = run_sluice(binary, folder, folder / "model.pt2", "one device", "fp32", [1])
     result.messages = [found] if isinstance(found, str) else ["sluice runs it"]

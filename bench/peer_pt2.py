@@ -30,16 +30,12 @@ def as_long(inputs, batch, tokens):
     return longer
 
 
-def first_output(output):
-    return output if isinstance(output, torch.Tensor) else output[0]
-
-
 def write_start(args):
     torch.manual_seed(0)
     module, inputs, _ = export_model.make_again(args.file)
     batch = as_long(inputs, args.batch, args.tokens)
     with torch.no_grad():
-        logits = first_output(module.eval()(**batch))
+        logits = export_model.first_output(module.eval()(**batch))
     batch["targets"] = torch.randint(0, logits.shape[-1], logits.shape[:-1])
     save_file(batch, args.folder / "batch.safetensors")
 
@@ -50,7 +46,7 @@ class Logits(torch.nn.Module):
         self.module, self.names = module, names
 
     def forward(self, *inputs):
-        return first_output(self.module(**dict(zip(self.names, inputs, strict=True))))
+        return export_model.first_output(self.module(**dict(zip(self.names, inputs, strict=True))))
 
 
 def load(folder, file, rank, processes):

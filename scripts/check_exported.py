@@ -46,8 +46,7 @@ def refuse_random(program):
 
 def loss_of(module, inputs, gives_loss):
     """The loss, and random targets for a module that gives logits."""
-    output = module(**inputs)
-    first = output if isinstance(output, torch.Tensor) else output[0]
+    first = export_model.first_output(module(**inputs))
     if gives_loss:
         return first, {}
     if first.shape[-1] == 1:
@@ -89,10 +88,8 @@ def check(run):
     without_dropout(module).float().train()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        program = export_model.export(module, inputs)
-        refuse_random(program)
-        export_model.write(program, export_model.export(module.eval(), inputs), folder / "m.pt2")
-        loss, targets = loss_of(module.train(), inputs, source["loss"])
+        refuse_random(export_model.export_to(folder / "m.pt2", module, inputs))
+        loss, targets = loss_of(module, inputs, source["loss"])
         out = sluice_step(folder, folder / "m.pt2", checkpoint / "model.safetensors", {**inputs, **targets}, model.get("task"))
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in module.named_parameters() if parameter.grad is not None}

@@ -268,6 +268,14 @@ def write(exported, evaluation, file, source=None):
         sys.exit(8)
 
 
+def export_to(file, module, inputs):
+    """Writes both programs, without how the module is made. Returns that of training."""
+    exported = export(module.train(), inputs)
+    write(exported, export(module.eval(), inputs), file)
+    module.train()
+    return exported
+
+
 def source_of(arguments):
     """What make() needs to build the module again."""
     source = {name: getattr(arguments, name) for name in ("source", "torchvision", "classes", "image_size", "transformers", "loss")}

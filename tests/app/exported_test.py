@@ -123,8 +123,7 @@ class Exported(unittest.TestCase):
 
     def export(self, module, inputs, name="m.pt2"):
         file = self.folder / name
-        export_model.write(export_model.export(module.train(), inputs), export_model.export(module.eval(), inputs), file)
-        module.train()
+        export_model.export_to(file, module, inputs)
         return file
 
     def config(self, file, **tables):

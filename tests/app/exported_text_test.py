@@ -53,7 +53,7 @@ class ExportedMiniLm(unittest.TestCase):
         arguments = export_model.argparse.Namespace(transformers="BertForSequenceClassification", config=self.folder / "start", loss=False)
         module, inputs = export_model.from_transformers(arguments)
         file = self.folder / "m.pt2"
-        export_model.write(export_model.export(module.train(), inputs), export_model.export(module.eval(), inputs), file)
+        export_model.export_to(file, module, inputs)
         return file
 
     def train(self, name, model, **tables):

@@ -165,9 +165,7 @@ class ExportedModels(unittest.TestCase):
         self.file = self.folder / "m.pt2"
 
     def export(self, model, inputs):
-        exported = export_model.export(model.train(), inputs)
-        export_model.write(exported, export_model.export(model.eval(), inputs), self.file)
-        model.train()
+        export_model.export_to(self.file, model, inputs)
 
     def run_program(self, cuts, *words):
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
