@@ -62,7 +62,6 @@ struct TokenSizes {
 // A tensor of a batch that the first layer or the loss takes.
 struct TensorInfo {
   std::string name;
-  std::string argument = {};        // of the forward() of a model from a file
   std::vector<std::int64_t> sizes;  // of the longest sample
   std::int64_t bound = 0;           // int64 values from 0 to bound - 1; 0: any real numbers
   std::int64_t lowest = 0;          // least value without an effect on the cost; for a mask 1, because 0 saves work

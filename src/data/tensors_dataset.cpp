@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/split_files.h"
-#include "storage/safetensors.h"
 
 namespace sluice::data {
 namespace {
@@ -16,14 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEnding = ".safetensors";
-
-storage::TensorMap read_tensors(const fs::path& file) {
-  try {
-    return storage::read_safetensors(file).tensors;
-  } catch (const CheckpointError& error) {
-    throw DataError(error.what());
-  }
-}
 
 class Tensors final : public Dataset {
  public:
@@ -74,6 +65,14 @@ class Tensors final : public Dataset {
 };
 
 }  // namespace
+
+storage::TensorMap read_tensors(const fs::path& file) {
+  try {
+    return storage::read_safetensors(file).tensors;
+  } catch (const CheckpointError& error) {
+    throw DataError(error.what());
+  }
+}
 
 std::unique_ptr<Dataset> open_tensors(const fs::path& folder, Split split) {
   return std::make_unique<Tensors>(table_file(folder, split, {kEnding}), split);

@@ -8,8 +8,12 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "storage/safetensors.h"
 
 namespace sluice::data {
+
+// A safetensors file, which is data here: DataError, not CheckpointError.
+[[nodiscard]] storage::TensorMap read_tensors(const std::filesystem::path& file);
 
 [[nodiscard]] std::unique_ptr<Dataset> open_tensors(const std::filesystem::path& folder, Split split);
 [[nodiscard]] std::vector<std::string> tensors_file_names();

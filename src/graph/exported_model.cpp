@@ -12,12 +12,12 @@
 
 #include <ATen/ATen.h>
 
-#include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "graph/arguments.h"
 #include "graph/instructions.h"
 #include "graph/layers.h"
+#include "graph/node_arguments.h"
 #include "graph/scalar_type.h"
 #include "models/family.h"
 
@@ -153,11 +153,8 @@ class Signature {
   [[nodiscard]] std::int64_t rows_of(const Input& input) const {
     for (const Node& node : program_.nodes) {
       if (node.target != "aten::embedding") continue;
-      const auto value = [&](std::size_t i) {
-        const auto* tensor = std::get_if<TensorArgument>(&node.arguments.at(i).value);
-        return tensor != nullptr ? tensor->value : kNoValue;
-      };
-      const ValueId table = value(0), ids = value(1);
+      const NodeArguments arguments(node);
+      const ValueId table = arguments.value("weight"), ids = arguments.value("indices");
       if (ids == input.value && table != kNoValue) return program_.values[table].sizes.at(0).size;
     }
     return 0;
@@ -184,7 +181,7 @@ class Signature {
   }
 
   [[nodiscard]] TensorInfo info_of(const Input& input) const {
-    TensorInfo info{.name = field_of(input), .argument = input.name};
+    TensorInfo info{.name = field_of(input)};
     const std::vector<Extent>& sizes = value_of(input).sizes;
     for (std::size_t i = 1; i < sizes.size(); ++i) {
       const bool is_length = kind() == SampleKind::kTokens && i == 1;

@@ -27,16 +27,13 @@ using Kind = Instruction::Kind;
 
 [[noreturn]] void refuse(const Node& node, const std::string& why) { throw ConfigError(node.refusal(why)); }
 
-at::Device device_of(const nn::Tensors& states, const nn::Tensors& takes) {
-  for (const nn::Tensors* tensors : {&takes, &states}) {
-    for (const at::Tensor& tensor : *tensors) {
-      if (tensor.defined() && tensor.dim() > 0) return tensor.device();
-    }
-  }
-  return at::kCPU;
-}
-
 }  // namespace
+
+std::optional<at::Device> device_of(const nn::Tensors& tensors) {
+  const auto known =
+      std::ranges::find_if(tensors, [](const at::Tensor& one) { return one.defined() && one.dim() > 0; });
+  return known == tensors.end() ? std::nullopt : std::optional(known->device());
+}
 
 // The values of a call.
 class Instructions::Call {
@@ -286,7 +283,7 @@ nn::Tensors Instructions::run(const nn::Tensors& states, const nn::Tensors& take
                               const nn::ForwardContext& context) const {
   check(states.size() == state_slots_.size() && takes.size() >= take_slots_.size(),
         "the tensors that the section takes");
-  Call call(slot_count_, device_of(states, takes));
+  Call call(slot_count_, device_of(takes).value_or(device_of(states).value_or(at::kCPU)));
   check_context(context);
   // Nodes write to copies: autograd keeps what they take, and states share a memory that later layers write to.
   nn::Tensors written = states;

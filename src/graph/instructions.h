@@ -52,6 +52,9 @@ struct InstructionOptions {
   std::vector<Pattern> patterns = {};                 // that replace nodes of the section
 };
 
+// The device of the first tensor with a dimension: numbers may be on the CPU. Nothing if there is no such tensor.
+[[nodiscard]] std::optional<at::Device> device_of(const nn::Tensors& tensors);
+
 class Instructions {
  public:
   // Errors: ConfigError for an operator that LibTorch does not have, or that is random in a way that is not supported.

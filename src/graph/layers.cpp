@@ -66,7 +66,7 @@ class RunnableSection {
       : instructions_(program, section, options), states_(std::move(states)), in_bf16_(in_bf16) {}
 
   [[nodiscard]] nn::Tensors run(const nn::Tensors& inputs, const nn::ForwardContext& context) const {
-    const at::Device device = device_of(inputs);
+    const at::Device device = device_of(inputs).value_or(at::kCPU);
     nn::Tensors states;
     for (const State& state : states_) states.push_back(state(device));
     const Autocast autocast(in_bf16_, device.type());
@@ -76,12 +76,6 @@ class RunnableSection {
   [[nodiscard]] std::map<std::string, int> calls() const { return instructions_.calls(); }
 
  private:
-  static at::Device device_of(const nn::Tensors& inputs) {
-    const auto known =
-        std::ranges::find_if(inputs, [](const at::Tensor& one) { return one.defined() && one.dim() > 0; });
-    return known == inputs.end() ? at::Device(at::kCPU) : known->device();
-  }
-
   const Instructions instructions_;
   const std::vector<State> states_;  // in the order of Section::states
   const bool in_bf16_;
@@ -199,11 +193,18 @@ class GraphLayer final : public nn::Layer {
     return copy == copies_.end() ? owner : copy->second;
   }
 
-  [[nodiscard]] at::Tensor in_own_type(const at::Tensor& value) const {
+  [[nodiscard]] at::ScalarType own_type_of(const at::Tensor& value) const {
+    return value.scalar_type() == from_ ? options_.dtype : value.scalar_type();
+  }
+  [[nodiscard]] at::MemoryFormat layout_of(const at::Tensor& value) const {
     const bool is_of_convolution = has_patterns_ && value.dim() == 4;
-    const auto layout = is_of_convolution ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve;
-    const at::ScalarType type = value.scalar_type() == from_ ? options_.dtype : value.scalar_type();
-    return value.to(type, /*non_blocking=*/false, /*copy=*/true, layout);
+    return is_of_convolution ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve;
+  }
+  [[nodiscard]] at::Tensor in_own_type(const at::Tensor& value) const {
+    return value.to(own_type_of(value), /*non_blocking=*/false, /*copy=*/true, layout_of(value));
+  }
+  [[nodiscard]] at::Tensor without_values(const at::Tensor& value) const {
+    return at::empty_like(value, at::TensorOptions().dtype(own_type_of(value)).device(at::kMeta), layout_of(value));
   }
 
   // Training and evaluation share the tensors.
@@ -248,15 +249,14 @@ class GraphLayer final : public nn::Layer {
     const bool is_new = owned.names.insert(tensor.owner).second;
     nn::Parameter& parameter = *parameters_.emplace_back(std::make_unique<nn::Parameter>());
     parameter.name = is_new ? tensor.owner : concat(tensor.owner, "@", name());
-    if (!is_new) {
+    if (is_new) {
+      parameter.other_names = other_names_of(tensor.owner);
+    } else {
       parameter.tied_to = tensor.owner;
       copies_[tensor.owner] = parameter.name;
     }
-    if (is_new) parameter.other_names = other_names_of(tensor.owner);
     parameter.role = role_of(tensor.owner, user);
-    parameter.value = in_own_type(tensor.value);
-    if (!options_.draw_weights)
-      parameter.value = at::empty_like(parameter.value, at::TensorOptions().device(at::kMeta));
+    parameter.value = options_.draw_weights ? in_own_type(tensor.value) : without_values(tensor.value);
     parameter.value.requires_grad_(tensor.requires_grad && owned.trained.contains(tensor.owner));
     return [&parameter](const at::Device&) { return parameter.value; };
   }

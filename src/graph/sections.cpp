@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "graph/cutter.h"
+#include "graph/node_arguments.h"
 
 namespace sluice::graph {
 namespace {
@@ -34,13 +35,13 @@ std::string common_module(const std::string& a, const std::string& b) {
   }
 }
 
-// Finds where to cut.
+// Finds where to cut, and cuts there.
 class Places {
  public:
-  explicit Places(const Program& program, const Cutter& cutter) : program_(program), counts_(cutter.passing_counts()) {
+  explicit Places(const Program& program) : program_(program), cutter_(program), counts_(cutter_.passing_counts()) {
     std::vector<bool> is_parameter(program.values.size(), false);
     for (const Input& input : program.inputs) is_parameter[input.value] = input.kind == InputKind::kParameter;
-    for (int n = 0; n < cutter.nodes(); ++n) {
+    for (int n = 0; n < cutter_.nodes(); ++n) {
       bool has_weights = false;
       std::size_t sum = used_.empty() ? 0 : used_.back();
       for_each_use(program.nodes[n], [&](ValueId value) {
@@ -89,6 +90,24 @@ class Places {
     return thinned(without_norms_alone(cuts));
   }
 
+  // cuts: of find(), or of same_as().
+  [[nodiscard]] std::vector<Section> cut(const std::vector<int>& cuts) const {
+    std::vector<int> before;
+    for (const int cut : cuts) {
+      before.push_back(place_of(cut));
+      check(before.back() >= 0, "a cut that find_cuts() found");
+    }
+    std::vector<Section> sections = cutter_.cut(before);
+    std::map<std::string, int> uses;
+    for (std::size_t s = 0; s < sections.size(); ++s) {
+      const std::string name = name_of(s == 0 ? 0 : before[s - 1], s < before.size() ? before[s] : cutter_.nodes());
+      const int use = ++uses[name];
+      sections[s].name = use == 1 ? name : concat(name, "#", use);
+    }
+    return sections;
+  }
+
+ private:
   [[nodiscard]] std::string name_of(int begin, int end) const {
     std::string name, first;
     bool is_first = true;
@@ -102,7 +121,6 @@ class Places {
     return !name.empty() ? name : !first.empty() ? first : "model";
   }
 
- private:
   void add_places(int begin, int end, int passing, std::vector<int>& cuts) const {
     for (int weight = begin + 1; weight < end; ++weight) {
       if (const int place = place_of(weight); place >= 0 && counts_[place] == passing) cuts.push_back(weight);
@@ -121,11 +139,9 @@ class Places {
 
   // A norm that counts its batches does so before it runs; both belong together.
   [[nodiscard]] bool is_counting(const Node& node) const {
-    const auto* const count = node.target == "aten::add_" && !node.arguments.empty()
-                                  ? std::get_if<TensorArgument>(&node.arguments.front().value)
-                                  : nullptr;
-    return count != nullptr && static_cast<std::size_t>(count->value) < program_.inputs.size() &&
-           program_.inputs[count->value].kind == InputKind::kBuffer;
+    const ValueId count = node.target == "aten::add_" ? NodeArguments(node).value("self") : kNoValue;
+    return count != kNoValue && static_cast<std::size_t>(count) < program_.inputs.size() &&
+           program_.inputs[count].kind == InputKind::kBuffer;
   }
 
   // More layers than this are of no use to any pipeline.
@@ -148,6 +164,7 @@ class Places {
   }
 
   const Program& program_;
+  const Cutter cutter_;
   std::vector<int> counts_;        // Cutter::passing_counts()
   std::vector<int> weights_;       // nodes that take parameters
   std::vector<std::size_t> used_;  // [i]: hash of what the first i + 1 of them use
@@ -195,24 +212,10 @@ Section section_for(const Program& program, ValueId value) {
   return section;
 }
 
-std::vector<int> find_cuts(const Program& program) { return Places(program, Cutter(program)).find(); }
+std::vector<int> find_cuts(const Program& program) { return Places(program).find(); }
 
 std::vector<Section> cut_into_sections(const Program& program, const std::vector<int>& cuts) {
-  const Cutter cutter(program);
-  const Places places(program, cutter);
-  std::vector<int> before;
-  for (const int cut : cuts) {
-    before.push_back(places.place_of(cut));
-    check(before.back() >= 0, "a cut that find_cuts() found");
-  }
-  std::vector<Section> sections = cutter.cut(before);
-  std::map<std::string, int> uses;
-  for (std::size_t s = 0; s < sections.size(); ++s) {
-    const std::string name = places.name_of(s == 0 ? 0 : before[s - 1], s < before.size() ? before[s] : cutter.nodes());
-    const int use = ++uses[name];
-    sections[s].name = use == 1 ? name : concat(name, "#", use);
-  }
-  return sections;
+  return Places(program).cut(cuts);
 }
 
 namespace {
@@ -221,11 +224,10 @@ struct Cuts {
   std::vector<int> training, evaluation;
 };
 
-Cuts find_common_cuts(const Program& training, const Program& evaluation) {
-  const Places places(training, Cutter(training)), others(evaluation, Cutter(evaluation));
+Cuts find_common_cuts(const Places& training, const Places& evaluation) {
   Cuts cuts;
-  for (const int cut : places.find()) {
-    const int other = others.same_as(places, cut);
+  for (const int cut : training.find()) {
+    const int other = evaluation.same_as(training, cut);
     if (other < 0 || (!cuts.evaluation.empty() && other <= cuts.evaluation.back())) continue;
     cuts.training.push_back(cut);
     cuts.evaluation.push_back(other);
@@ -313,9 +315,10 @@ class Borders {
 
 CommonSections cut_both(const Program& training, const Program& evaluation) {
   const Borders borders(training, evaluation);
-  Cuts cuts = find_common_cuts(training, evaluation);
+  const Places places(training), others(evaluation);
+  Cuts cuts = find_common_cuts(places, others);
   while (true) {
-    CommonSections all{cut_into_sections(training, cuts.training), cut_into_sections(evaluation, cuts.evaluation)};
+    CommonSections all{places.cut(cuts.training), others.cut(cuts.evaluation)};
     const std::set<std::size_t> apart = borders.between_write_and_read(all);
     Cuts kept;
     for (std::size_t c = 0; c < cuts.training.size(); ++c) {

@@ -8,21 +8,12 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "data/fields.h"
-#include "storage/safetensors.h"
+#include "data/tensors_dataset.h"
 
 namespace sluice::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-storage::TensorMap read_batch_file(const fs::path& file) {
-  try {
-    return storage::read_safetensors(file).tensors;
-  } catch (const CheckpointError& error) {
-    throw DataError(error.what());
-  }
-}
 
 [[noreturn]] void reject_tensor(const fs::path& file, const char* name, const at::Tensor& tensor,
                                 const std::string& needed) {
@@ -63,6 +54,17 @@ pipeline::MicroBatch image_batch(const fs::path& file, const storage::TensorMap&
   return {{inputs}, {targets}, at::arange(inputs.size(0))};
 }
 
+// Targets that are not counted may be anywhere. what, key: as of check_numbers().
+void check_targets(const fs::path& file, const std::string& name, const at::Tensor& values, const char* what,
+                   std::int64_t count, const char* key) {
+  const at::Tensor counted = values.masked_select(values.ne(task::kNoTarget));
+  if (counted.numel() == 0) {
+    throw DataError(file.string(), ": every entry of '", name, "' is ", task::kNoTarget,
+                    ", which the loss ignores; give at least one other target");
+  }
+  check_numbers(file, name.c_str(), counted, what, count, key);
+}
+
 // A field of a batch of texts: [n, T], or [n] if a sample has one number.
 at::Tensor text_field(const fs::path& file, const at::Tensor& tensor, const models::TensorInfo& info,
                       at::IntArrayRef sizes) {
@@ -91,16 +93,11 @@ at::Tensor text_target(const fs::path& file, const at::Tensor& tensor, const mod
                        at::IntArrayRef sizes) {
   const at::Tensor values = text_field(file, tensor, info, sizes);
   if (info.bound == 0) return values;
-  const at::Tensor counted = values.masked_select(values.ne(task::kNoTarget));
-  if (counted.numel() == 0) {
-    throw DataError(file.string(), ": every entry of '", info.name, "' is ", task::kNoTarget,
-                    ", which the loss ignores; give at least one other target");
-  }
   if (info.name != data::kTargets) {
-    check_numbers(file, info.name.c_str(), counted, "positions", info.bound, nullptr);
+    check_targets(file, info.name, values, "positions", info.bound, nullptr);
   } else {
-    check_numbers(file, info.name.c_str(), counted, key == std::string("model.vocabulary") ? "tokens" : "classes",
-                  info.bound, key);
+    check_targets(file, info.name, values, key == std::string("model.vocabulary") ? "tokens" : "classes", info.bound,
+                  key);
   }
   return values;
 }
@@ -146,10 +143,7 @@ at::Tensor own_field(const fs::path& file, const storage::TensorMap& tensors, co
 at::Tensor own_target(const fs::path& file, const at::Tensor& values, const models::TensorInfo& info) {
   if (info.bound == 0 || info.name != data::kTargets) return values;
   const at::Tensor classes = as_integers(file, data::kTargets, values, "classes");
-  const at::Tensor counted = classes.masked_select(classes.ne(task::kNoTarget));
-  if (counted.numel() == 0)
-    throw DataError(file.string(), ": every entry of 'targets' is ", task::kNoTarget, "; give at least one other");
-  check_numbers(file, data::kTargets, counted, "classes", info.bound, nullptr);
+  check_targets(file, info.name, classes, "classes", info.bound, nullptr);
   return classes;
 }
 
@@ -171,7 +165,7 @@ pipeline::MicroBatch own_batch(const fs::path& file, storage::TensorMap tensors,
 }  // namespace
 
 pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions& model, const task::Task& task) {
-  const storage::TensorMap tensors = read_batch_file(file);
+  const storage::TensorMap tensors = data::read_tensors(file);
   if (model.has_own_fields) return own_batch(file, tensors, models::make_without_values(model));
   std::vector<std::string> needed{task.inputs().front()};
   needed.insert(needed.end(), task.targets().begin(), task.targets().end());
