@@ -168,6 +168,10 @@ def main():
     parser.add_argument("--patience", type=float, default=0, help="seconds to wait for a quiet machine, in all")
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows here")
     args = parser.parse_args()
+    if args.padded and not set(args.models) <= set(TEXTS):
+        parser.error("--padded is for --models bert llama")
+    if args.adamw and not args.pt2:
+        parser.error("--adamw is for --pt2")
     sides.prepare()
     if args.pt2:
         args.models = ["pt2"]

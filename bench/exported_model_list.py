@@ -17,7 +17,8 @@ import export_model  # noqa: E402
 import torch  # noqa: E402
 import torchvision  # noqa: E402
 import transformers  # noqa: E402
-from exported_models_test import TwoInputsShared, UNet, Written, padded, without_dropout  # noqa: E402
+from check_exported import without_dropout  # noqa: E402
+from pattern_models import TwoInputsShared, UNet, Written, padded  # noqa: E402
 from torch import nn  # noqa: E402
 
 VOCABULARY, CLASSES, IMAGE = 100, 10, 64
@@ -187,8 +188,8 @@ def transformers_model(kind, options):
             setattr(config, key, type(getattr(config, key))(0))
     with tempfile.TemporaryDirectory() as folder:
         config.save_pretrained(folder)
-        module, inputs = export_model.from_transformers(argparse.Namespace(transformers=kind, config=folder, loss=False))
-    return module, inputs | ({"attention_mask": padded()} if "attention_mask" in inputs else {})
+        module, inputs = export_model.from_transformers(argparse.Namespace(transformers=kind, config=folder, loss=False, classes=None))
+    return module, inputs | ({"attention_mask": padded(3, 7)} if "attention_mask" in inputs else {})
 
 
 def models():

@@ -131,7 +131,7 @@ class Trainer:
         self.forward, self.backward = StageTimer(), StageTimer()
         self.images, self.targets = make_batch(args)
         module = self.cut(make_layers(args))
-        self.optimizer = peer_torch.make_optimizer(module, args.model, fused=True)
+        self.optimizer = peer_torch.make_optimizer(module, args.model in peer_torch.WITH_ADAMW, fused=True)
         if args.compile:
             module = torch.compile(module)
         stage = pipelining.PipelineStage(module, self.rank, self.stages, torch.device("cpu"))
@@ -179,7 +179,7 @@ class Trainer:
 
     def losses_of_uncut(self):
         model = nn.Sequential(*make_layers(self.args))
-        optimizer = peer_torch.make_optimizer(model, self.args.model, fused=True)
+        optimizer = peer_torch.make_optimizer(model, self.args.model in peer_torch.WITH_ADAMW, fused=True)
         losses = []
         for _ in range(CHECKED_STEPS):
             optimizer.zero_grad(set_to_none=True)

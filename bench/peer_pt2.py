@@ -1,4 +1,4 @@
-"""Where both sides of the comparison of an exported model start, and its module as the peer.
+"""The PyTorch side of bench/compare.py --pt2: writes the batch of both sides, and loads the module.
 
     peer_pt2.py FOLDER FILE [--batch 16] [--tokens 128]
 

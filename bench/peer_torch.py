@@ -1,15 +1,15 @@
 """The peer's side of the speed comparison: a training step in PyTorch, written as one writes it today.
 
-    peer_torch.py MODEL [--size tiny] [--start FOLDER] [--batch 64] [--threads 2] [--steps 20] [--repeats 5]
+    peer_torch.py MODEL [--size tiny] [--start FOLDER [--file FILE [--adamw]]] [--batch 64] [--threads 2] [--steps 20] [--repeats 5]
                   [--layout contiguous|channels_last] [--optimizer default|fused] [--compile] [--precision fp32|bf16]
 
 The ResNets train with SGD and momentum, transformers with AdamW, the same hyper-parameters as bench/train_step. The work
 is the same too: the last block of vit computes the class token alone, as ours does, and the malloc settings are
 Sluice's. bert and llama are transformers' models with SDPA; --start is the folder of peer_text.py with their weights.
---precision bf16: under torch.autocast.
---compile: forward, loss and their gradients through torch.compile. For every line on
-standard input it times --steps steps and prints one JSON object, so that a driver can let both sides take turns; with
-no input at all it runs --repeats times. Started as several processes (RANK, WORLD_SIZE, ...) it is
+pt2 is the module of an exported --file; --start is the folder of peer_pt2.py with its batch.
+--precision bf16: under torch.autocast. --compile: forward, loss and their gradients through torch.compile.
+For every line on standard input it times --steps steps and prints one JSON object, so that a driver can let both sides
+take turns; with no input at all it runs --repeats times. Started as several processes (RANK, WORLD_SIZE, ...) it is
 DistributedDataParallel over Gloo, and each process takes its share of the batch. cpu_ms is processor time over all
 threads: on a busy machine compare that. first_losses are those of the first steps, over all processes.
 """
@@ -38,8 +38,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" 
 import torch_models  # noqa: E402  (the twins live with the parity test)
 
 
-def make_optimizer(model, name, fused):
-    if name in ("vit", "bert", "llama"):
+WITH_ADAMW = ("vit", "bert", "llama")
+
+
+def make_optimizer(model, is_adamw, fused):
+    if is_adamw:
         return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused)
     return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, fused=fused)
 
@@ -68,7 +71,7 @@ def make_trainer(args):
         inputs = tuple(one.to(memory_format=torch.channels_last) for one in (inputs if isinstance(inputs, tuple) else (inputs,)))
     if processes > 1:
         model = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    optimizer = make_optimizer(model, "vit" if args.adamw else args.model, args.optimizer == "fused" or None)
+    optimizer = make_optimizer(model, args.adamw or args.model in WITH_ADAMW, args.optimizer == "fused" or None)
     return Trainer(model, optimizer, inputs, targets, args.compile, args.precision == "bf16", weight)
 
 

@@ -55,7 +55,7 @@ struct Arguments {
   int steps = 20;
   int repeats = 5;
 
-  [[nodiscard]] bool is_transformer() const {
+  [[nodiscard]] bool uses_adamw() const {
     return model.name == "vit" || models::kind_of(model) == SampleKind::kTokens || is_adamw;
   }
   [[nodiscard]] task::TaskPtr task() const { return train::task_of(model, nullptr, /*label_smoothing=*/0); }
@@ -230,8 +230,8 @@ class Bench {
     options.devices = device::choose_devices({"cpu"}, arguments.devices());
     options.cpu_threads = arguments.threads_per_device();
     options.numerics.winograd = arguments.winograd;
-    options.optimizer.kind = arguments.is_transformer() ? "adamw" : "momentum";
-    options.optimizer.weight_decay = arguments.is_transformer() ? 0.01 : 5e-4;
+    options.optimizer.kind = arguments.uses_adamw() ? "adamw" : "momentum";
+    options.optimizer.weight_decay = arguments.uses_adamw() ? 0.01 : 5e-4;
     options.communicators = std::make_shared<engine::Communicators>(processes);
     engine::Composition composition = engine::compose(arguments.plan, options);
     if (arguments.has_weights())
@@ -241,7 +241,7 @@ class Bench {
 
   double run() {
     const Nanoseconds begin = now_ns();
-    const double lr = arguments_.is_transformer() ? 1e-4 : 0.01;
+    const double lr = arguments_.uses_adamw() ? 1e-4 : 0.01;
     const double loss = step_.run(batch_, number_++, lr, {.counts_scores = true}).loss;
     const StepSpans spans = composition_.executor->recorder().collect(number_, begin, now_ns());
     for (const auto& slot : spans.slots) spans_ += static_cast<std::int64_t>(slot.spans.size());

@@ -103,9 +103,6 @@ void check_common(const ModelOptions& options, const Family& family) {
   check_text_keys(options, family);
   if (family.describe) {
     check_file_keys(options, family.describe(options));
-  } else if (!options.file.empty()) {
-    throw ConfigError("model.file = \"", options.file, "\" is not supported by ", family.name,
-                      "; set model.name = \"pt2\", or leave model.file out");
   } else if (family.kind(options) == SampleKind::kImage) {
     check_images(options, family);
   } else {
@@ -182,7 +179,7 @@ void describe_file(const ModelOptions& options, FileDescription file, Model& mod
   } else if (file.kind == SampleKind::kTokens) {
     model.targets = text_targets(text_head(options), file.classes, file.tokens.context);
   } else {
-    model.targets = {{.name = "targets", .sizes = file.places, .bound = file.classes == 1 ? 0 : file.classes}};
+    model.targets = {{.name = "targets", .sizes = file.target_sizes, .bound = file.classes == 1 ? 0 : file.classes}};
   }
 }
 
@@ -256,6 +253,7 @@ void check_file_keys(const ModelOptions& options, const FileDescription& file) {
   refuse_other("channels", options.channels, file.channels);
   refuse_other("image_size", options.image_size, file.image_size);
   refuse_other("vocabulary", options.vocabulary, file.tokens.vocabulary);
+  refuse_other("context", options.context, file.tokens.context);
   if (options.lora_rank > 0)
     throw ConfigError("model.lora_rank = ", options.lora_rank, " is not supported by ", options.name,
                       "; add adapters to the model before it is exported (peft)");

@@ -88,12 +88,12 @@ struct FileDescription {
   SampleKind kind = SampleKind::kImage;  // of data sets that suit the model
   std::vector<TensorInfo> inputs;        // in the order of forward()'s arguments
   TextHead head = TextHead::kClassify;
-  std::int64_t classes = 0;          // of the logits; 0: the model gives its loss
-  std::vector<std::int64_t> places;  // sizes of the logits without samples and classes
-  bool is_map = false;               // logits are [n, classes, places...], not [n, places..., classes]
+  std::int64_t classes = 0;                // of the logits; 0: the model gives its loss
+  std::vector<std::int64_t> target_sizes;  // sizes of the logits without samples and classes
+  bool is_map = false;                     // logits are [n, classes, places...], not [n, places..., classes]
   int channels = 0, image_size = 0;
   TokenSizes tokens;
-  // For a model whose output is its loss, the mean over its targets: what these are, and their number.
+  // For a model that returns its loss, the mean over its targets: the tensors they are counted from, and the counter.
   std::vector<TensorInfo> targets;
   std::function<std::int64_t(const nn::Tensors& targets)> count_targets;
 };

@@ -64,7 +64,9 @@ def sluice_step(folder, file, weights, batch, task):
     task_line = f"task = {json.dumps(task)}\n" if task else ""
     config.write_text(f"[model]\nname = \"pt2\"\nfile = {json.dumps(str(file))}\n{task_line}[device]\nlist = \"cpu\"\nthreads = 1\n")
     root = pathlib.Path(__file__).resolve().parent.parent
-    binary = os.environ.get("SLUICE_BINARY", root / "build" / "release" / "sluice")
+    binary = pathlib.Path(os.environ.get("SLUICE_BINARY", root / "build" / "release" / "sluice"))
+    if not binary.is_file():
+        raise export_model.CannotExport(f"there is no {binary}; build Sluice (scripts/test.sh), or set SLUICE_BINARY")
     words = [binary, "step", config, "--weights", weights, "--batch", folder / "batch.safetensors", "--out", folder / "out.safetensors"]
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -15,7 +15,8 @@ SOURCE is one of
 
 --loss: the first output is the loss, the mean over its targets. A second output that is a number counts these targets;
 without it, every sample is one.
---check RUN: compares a run of the exported model with its PyTorch module, on one batch with the run's weights.
+--check RUN: compares a run of the exported model with its PyTorch module, on one batch with the run's weights. It calls
+build/release/sluice, or the program that SLUICE_BINARY names.
 
 The size of the batch stays open; so does the length of texts (the second dimension of whole numbers) if the model allows
 it. The file has the program of training and that of evaluation (evaluation.json).
@@ -71,13 +72,12 @@ def from_file(source):
     sys.modules[file.stem] = code
     try:
         spec.loader.exec_module(code)
-        make = getattr(code, function)
-    except AttributeError:
-        raise CannotExport(f"{path} has no function {function}") from None
     except Exception as error:
         raise CannotExport(f"{path}: {type(error).__name__}: {first_line(error)}") from error
+    if not hasattr(code, function):
+        raise CannotExport(f"{path} has no function {function}")
     try:
-        made = make()
+        made = getattr(code, function)()
     except Exception as error:
         raise CannotExport(f"{source}: {type(error).__name__}: {first_line(error)}") from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module)):
@@ -138,8 +138,10 @@ def example_of(name, config):
         return torch.randn(SAMPLES, getattr(config, "num_channels", 3), height, width)
     if name in ("start_positions", "end_positions"):
         return torch.randint(0, TOKENS, (SAMPLES,))
-    if name in ("attention_mask", "token_type_ids"):
-        return torch.ones(SAMPLES, TOKENS, dtype=torch.long) if name == "attention_mask" else torch.zeros(SAMPLES, TOKENS, dtype=torch.long)
+    if name == "attention_mask":
+        return torch.ones(SAMPLES, TOKENS, dtype=torch.long)
+    if name == "token_type_ids":
+        return torch.zeros(SAMPLES, TOKENS, dtype=torch.long)
     return torch.randint(0, vocabulary, (SAMPLES, TOKENS))
 
 
@@ -154,7 +156,7 @@ def from_transformers(arguments):
         raise CannotExport(f"{folder} has no config.json; --config names the folder of the model")
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     config.use_cache = False
-    if getattr(arguments, "classes", None):
+    if arguments.classes:
         config.num_labels = arguments.classes
     for attention in ("sdpa", "eager"):
         with contextlib.suppress(ValueError):  # not every model has SDPA
@@ -326,7 +328,7 @@ def main():
     parser.add_argument("source", nargs="?", metavar="FILE.py:FUNCTION")
     parser.add_argument("--torchvision", metavar="NAME")
     parser.add_argument("--classes", type=int, metavar="N", help="of the head; default: 1000, or as config.json says")
-    parser.add_argument("--image-size", type=int, default=224, metavar="S")
+    parser.add_argument("--image-size", type=int, metavar="S", help="of --torchvision; default: 224")
     parser.add_argument("--weights", metavar="NAME")
     parser.add_argument("--transformers", metavar="CLASS")
     parser.add_argument("--config", metavar="DIR")
@@ -342,6 +344,13 @@ def main():
         parser.error("name one of FILE.py:FUNCTION, --torchvision and --transformers")
     if (arguments.transformers is None) != (arguments.config is None):
         parser.error("--transformers and --config belong together")
+    if arguments.weights and not arguments.torchvision:
+        parser.error("--weights is of --torchvision; a FILE.py or a folder with config.json has its own")
+    if arguments.image_size and not arguments.torchvision:
+        parser.error("--image-size is of --torchvision")
+    if arguments.classes and arguments.source:
+        parser.error("--classes is of --torchvision and --transformers; set it in FILE.py")
+    arguments.image_size = arguments.image_size or 224
     if arguments.out.suffix != ".pt2":
         parser.error("--out must end with .pt2")
     try:
@@ -350,7 +359,7 @@ def main():
         exported = export(module.train(), inputs)
         check_gradients(module.train(), exported, inputs)
         evaluation = export(module.eval(), inputs)
-        [*outputs] = exported.graph_signature.user_outputs
+        outputs = list(exported.graph_signature.user_outputs)
         if arguments.loss and not any(node.name == outputs[0] and node.meta["val"].dim() == 0 for node in exported.graph.nodes):
             raise CannotExport("--loss: the first output of the module is no single number")
     except CannotExport as error:

@@ -89,7 +89,7 @@ class Rules {
             "model.lora_weights is set, but model.weights is empty; set it to the weights below the adapters");
     const bool is_exported = config_.model.name == "pt2";
     require(config_.model.file.empty() || is_exported, {"model.file", "model.name"},
-            "model.file is set, but model.name is another than \"pt2\"; set it so, or remove model.file");
+            "model.file is set, but model.name is not \"pt2\"; set model.name = \"pt2\", or remove model.file");
     require(!config_.model.file.empty() || !is_exported, {"model.file", "model.name"},
             "model.name = \"pt2\" needs model.file; export a model with scripts/export_model.py, and set it");
     check_parameter_server(config_, sources_);

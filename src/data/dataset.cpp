@@ -147,7 +147,7 @@ std::vector<DatasetEntry> image_entries() {
       {{.name = "tensors",
         .what = "samples for model.name = \"pt2\": a tensor [n, ...] for each argument of forward()",
         .default_path = {},
-        .files = tensors_file_names()},
+        .files = {"train.safetensors", "test.safetensors"}},
        opening_path(open_tensors)},
       {{.name = "shapes",
         .what = "drawn from a seed: noisy coloured figures of 10 kinds; needs no files",

@@ -57,7 +57,7 @@ bool SampleReader::is_repeated(std::int64_t epoch, std::int64_t epochs) const {
 
 Samples SampleReader::read(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
                            const std::stop_token& stop, Team* team) const {
-  if (dataset_.info().kind != SampleKind::kImage) return read_tokens(ids, view);
+  if (dataset_.info().kind != SampleKind::kImage) return read_fields(ids, view);
   const DatasetInfo& info = sizer_.info();
   const auto count = static_cast<std::int64_t>(ids.size());
   const at::ScalarType type = gives_bytes() ? at::kByte : options_.dtype;
@@ -138,7 +138,7 @@ std::int64_t SampleReader::read_picture(std::int64_t index, int view, std::span<
   }
 }
 
-Samples SampleReader::read_tokens(std::span<const std::int64_t> ids, int view) const {
+Samples SampleReader::read_fields(std::span<const std::int64_t> ids, int view) const {
   Fields fields = dataset_.read_fields(ids);
   if (options_.masking.share > 0) {
     mask_tokens(fields, options_.masking,

@@ -75,7 +75,7 @@ class SampleReader {
   template <typename T>
   void write_view(std::int64_t id, int view, std::span<std::uint8_t> pixels, std::span<T> out) const;
   std::int64_t read_picture(std::int64_t index, int view, std::span<std::uint8_t> pixels) const;
-  [[nodiscard]] Samples read_tokens(std::span<const std::int64_t> ids, int view) const;
+  [[nodiscard]] Samples read_fields(std::span<const std::int64_t> ids, int view) const;
 
   const std::shared_ptr<const Dataset> owner_;  // null: the caller keeps the data set alive
   const Dataset& dataset_;

@@ -50,13 +50,7 @@ class Tensors final : public Dataset {
                       printable(info_.fields.front().name), "' has ", size_,
                       "; they need as many as there are samples");
     size_ = tensor.size(0);
-    FieldInfo& field = info_.fields.emplace_back(
-        FieldInfo{.name = name, .type = tensor.scalar_type(), .sizes = tensor.sizes().slice(1).vec()});
-    if (!at::isIntegralType(field.type, /*includeBool=*/false)) return;
-    const at::Tensor counted = tensor.masked_select(tensor.ne(kNoTarget));
-    if (counted.numel() == 0) return;
-    field.lowest = counted.min().item<std::int64_t>();
-    field.highest = counted.max().item<std::int64_t>();
+    info_.fields.push_back(field_of(name, tensor));
   }
 
   const storage::TensorMap tensors_;
@@ -74,10 +68,18 @@ storage::TensorMap read_tensors(const fs::path& file) {
   }
 }
 
+FieldInfo field_of(const std::string& name, const at::Tensor& tensor) {
+  FieldInfo field{.name = name, .type = tensor.scalar_type(), .sizes = tensor.sizes().slice(1).vec()};
+  if (!at::isIntegralType(field.type, /*includeBool=*/false)) return field;
+  const at::Tensor counted = tensor.masked_select(tensor.ne(kNoTarget));
+  if (counted.numel() == 0) return field;
+  field.lowest = counted.min().item<std::int64_t>();
+  field.highest = counted.max().item<std::int64_t>();
+  return field;
+}
+
 std::unique_ptr<Dataset> open_tensors(const fs::path& folder, Split split) {
   return std::make_unique<Tensors>(table_file(folder, split, {kEnding}), split);
 }
-
-std::vector<std::string> tensors_file_names() { return {"train.safetensors", "test.safetensors"}; }
 
 }  // namespace sluice::data

@@ -15,7 +15,9 @@ namespace sluice::data {
 // A safetensors file, which is data here: DataError, not CheckpointError.
 [[nodiscard]] storage::TensorMap read_tensors(const std::filesystem::path& file);
 
+// tensor: [n, ...].
+[[nodiscard]] FieldInfo field_of(const std::string& name, const at::Tensor& tensor);
+
 [[nodiscard]] std::unique_ptr<Dataset> open_tensors(const std::filesystem::path& folder, Split split);
-[[nodiscard]] std::vector<std::string> tensors_file_names();
 
 }  // namespace sluice::data

@@ -1,73 +1,22 @@
 #include "graph/aliases.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <string_view>
+
+#include "graph/node_arguments.h"
 
 namespace sluice::graph {
 namespace {
 
 // Operators whose result is, or may be, a view of their first argument, or that argument itself.
-constexpr std::array<std::string_view, 59> kViews{"adjoint",
-                                                  "alias",
-                                                  "alpha_dropout",
-                                                  "as_strided",
-                                                  "atleast_1d",
-                                                  "atleast_2d",
-                                                  "atleast_3d",
-                                                  "broadcast_tensors",
-                                                  "broadcast_to",
-                                                  "chunk",
-                                                  "contiguous",
-                                                  "detach",
-                                                  "diagonal",
-                                                  "dropout",
-                                                  "dsplit",
-                                                  "expand",
-                                                  "expand_as",
-                                                  "feature_dropout",
-                                                  "flatten",
-                                                  "hsplit",
-                                                  "imag",
-                                                  "mH",
-                                                  "mT",
-                                                  "matrix_H",
-                                                  "meshgrid",
-                                                  "moveaxis",
-                                                  "movedim",
-                                                  "narrow",
-                                                  "numpy_T",
-                                                  "permute",
-                                                  "positive",
-                                                  "ravel",
-                                                  "real",
-                                                  "reshape",
-                                                  "reshape_as",
-                                                  "select",
-                                                  "slice",
-                                                  "split",
-                                                  "split_with_sizes",
-                                                  "squeeze",
-                                                  "swapaxes",
-                                                  "swapdims",
-                                                  "t",
-                                                  "tensor_split",
-                                                  "to",
-                                                  "transpose",
-                                                  "type_as",
-                                                  "unbind",
-                                                  "unflatten",
-                                                  "unfold",
-                                                  "unsafe_chunk",
-                                                  "unsafe_split",
-                                                  "unsafe_split_with_sizes",
-                                                  "unsqueeze",
-                                                  "view",
-                                                  "view_as",
-                                                  "view_as_complex",
-                                                  "view_as_real",
-                                                  "vsplit"};
+constexpr std::string_view kViews =
+    " adjoint alias alpha_dropout as_strided atleast_1d atleast_2d atleast_3d broadcast_tensors "
+    "broadcast_to chunk contiguous detach diagonal dropout dsplit expand expand_as feature_dropout "
+    "flatten hsplit imag mH mT matrix_H meshgrid moveaxis movedim narrow numpy_T permute positive ravel "
+    "real reshape reshape_as select slice split split_with_sizes squeeze swapaxes swapdims t "
+    "tensor_split to transpose type_as unbind unflatten unfold unsafe_chunk unsafe_split "
+    "unsafe_split_with_sizes unsqueeze view view_as view_as_complex view_as_real vsplit ";
 
 std::string_view operator_name(const Node& node) {
   constexpr std::string_view kAten = "aten::";
@@ -101,7 +50,7 @@ ValueId tensor_of(const NamedArgument& argument) {
 // Tensors of the first argument with which the results may share memory.
 std::vector<ValueId> may_share(const Node& node) {
   const std::string_view name = operator_name(node);
-  const bool may_be_view = std::ranges::find(kViews, name) != kViews.end() || is_in_place(name);
+  const bool may_be_view = is_listed(name, kViews) || is_in_place(name);
   if (!may_be_view || node.arguments.empty()) return {};
   if (const ValueId value = tensor_of(node.arguments.front()); value != kNoValue) return {value};
   std::vector<ValueId> values;
@@ -128,6 +77,16 @@ std::vector<ValueId> written_by(const Node& node) {
   return values;
 }
 
+std::vector<int> makers_in(const Program& program) {
+  std::vector<int> makers(program.values.size(), -1);
+  for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
+    for (const ValueId value : program.nodes[n].outputs) {
+      if (value != kNoValue) makers[value] = n;
+    }
+  }
+  return makers;
+}
+
 Aliases find_aliases(const Program& program) {
   Groups groups(program.values.size());
   for (const Node& node : program.nodes) {
@@ -150,14 +109,8 @@ Aliases find_aliases(const Program& program) {
   return aliases;
 }
 
-std::vector<int> differentiated_inputs(const Program& program) {
-  const Aliases aliases = find_aliases(program);
-  std::vector<int> maker(program.values.size(), -1);
-  for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
-    for (const ValueId output : program.nodes[n].outputs) {
-      if (output != kNoValue) maker[output] = n;
-    }
-  }
+std::vector<int> differentiated_inputs(const Program& program, const Aliases& aliases) {
+  const std::vector<int> maker = makers_in(program);
   std::vector<bool> is_seen(program.values.size(), false);
   std::vector<ValueId> open{program.outputs.front()};
   std::vector<int> inputs;

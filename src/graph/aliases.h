@@ -1,7 +1,6 @@
 // aliases: which values of a program share memory, and which nodes write to it. Pure functions.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "graph/program.h"
@@ -11,6 +10,9 @@ namespace sluice::graph {
 // Tensors that the node writes to: of operators in place ("relu_"), and the running statistics of norms.
 [[nodiscard]] std::vector<ValueId> written_by(const Node& node);
 
+// [value]: the node that makes it; -1: an input of the program.
+[[nodiscard]] std::vector<int> makers_in(const Program& program);
+
 struct Aliases {
   std::vector<int> group;                 // [value]: values with the same number may share memory
   std::vector<std::vector<int>> writers;  // [group]: nodes that write to it, ascending
@@ -18,6 +20,6 @@ struct Aliases {
 [[nodiscard]] Aliases find_aliases(const Program& program);
 
 // Numbers of the program's inputs whose values its first output depends on, not counting what is detached.
-[[nodiscard]] std::vector<int> differentiated_inputs(const Program& program);
+[[nodiscard]] std::vector<int> differentiated_inputs(const Program& program, const Aliases& aliases);
 
 }  // namespace sluice::graph

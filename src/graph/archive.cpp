@@ -110,6 +110,14 @@ class Reader {
   caffe2::serialize::PyTorchStreamReader zip_;
 };
 
+void check_state(const Archive& archive, const Program& program, const std::string& source) {
+  for (const Input& input : program.inputs) {
+    const auto& tensors = input.is_saved ? archive.state : archive.constants;
+    if (input.kind != InputKind::kUser && !tensors.contains(input.name))
+      throw CheckpointError(source, " has no tensor ", printable(input.name), kAdvice);
+  }
+}
+
 Archive read(const fs::path& file) {
   Reader reader(file);
   constexpr const char* kProgram = "models/model.json";
@@ -119,6 +127,8 @@ Archive read(const fs::path& file) {
     archive.evaluation = parse_program(reader.read_json(kEvaluation), concat(file.string(), ": ", kEvaluation));
   archive.state = reader.read_tensors("data/weights/", "model_weights_config.json");
   archive.constants = reader.read_tensors("data/constants/", "model_constants_config.json");
+  check_state(archive, archive.program, file.string());
+  if (archive.evaluation) check_state(archive, *archive.evaluation, file.string());
   return archive;
 }
 

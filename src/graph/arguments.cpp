@@ -1,6 +1,5 @@
 #include "graph/arguments.h"
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -9,36 +8,23 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "graph/node_arguments.h"
 #include "graph/scalar_type.h"
 
 namespace sluice::graph {
 namespace {
 
-struct Alias {
-  std::string_view argument, field;
+struct Field {
+  std::string_view name, arguments;  // arguments of forward() that usually take it, as is_listed() reads them
 };
-constexpr std::array kAliases{
-    Alias{"x", "inputs"},
-    Alias{"input", "inputs"},
-    Alias{"inputs", "inputs"},
-    Alias{"image", "inputs"},
-    Alias{"images", "inputs"},
-    Alias{"pixel_values", "inputs"},
-    Alias{"input_ids", "inputs"},
-    Alias{"tokens", "inputs"},
-    Alias{"idx", "inputs"},
-    Alias{"mask", "mask"},
-    Alias{"attention_mask", "mask"},
-    Alias{"types", "types"},
-    Alias{"token_type_ids", "types"},
-    Alias{"positions", "positions"},
-    Alias{"position_ids", "positions"},
-    Alias{"y", "targets"},
-    Alias{"target", "targets"},
-    Alias{"targets", "targets"},
-    Alias{"labels", "targets"},
-    Alias{"start_positions", "starts"},
-    Alias{"end_positions", "ends"},
+constexpr std::array kFields{
+    Field{"inputs", " x input inputs image images pixel_values input_ids tokens idx "},
+    Field{"mask", " mask attention_mask "},
+    Field{"types", " types token_type_ids "},
+    Field{"positions", " positions position_ids "},
+    Field{"targets", " y target targets labels "},
+    Field{"starts", " start_positions "},
+    Field{"ends", " end_positions "},
 };
 
 }  // namespace
@@ -61,16 +47,16 @@ nn::Tensors Arguments::complete(const nn::Tensors& given) const {
   return all;
 }
 
-at::Tensor Arguments::missing(const One& one, const at::Tensor& first) const {
-  const bool has_places = first.defined() && first.dim() == 2 && one.dims == 2;
-  const auto options = has_places ? first.options().dtype(one.type) : at::TensorOptions();
-  if (has_places && one.field == "mask") return at::ones(first.sizes(), options);
-  if (has_places && one.field == "types") return at::zeros(first.sizes(), options);
-  if (has_places && one.field == "positions") return at::arange(first.size(1), options).expand(first.sizes());
+at::Tensor Arguments::missing(const Expected& one, const at::Tensor& first) const {
+  const bool is_text = first.defined() && first.dim() == 2 && one.dims == 2;
+  const auto options = is_text ? first.options().dtype(one.type) : at::TensorOptions();
+  if (is_text && one.field == "mask") return at::ones(first.sizes(), options);
+  if (is_text && one.field == "types") return at::zeros(first.sizes(), options);
+  if (is_text && one.field == "positions") return at::arange(first.size(1), options).expand(first.sizes());
   throw DataError("the model takes ", printable(one.name), ", which the batch lacks; use data that have it");
 }
 
-at::Tensor Arguments::in_type(const One& one, const at::Tensor& given) const {
+at::Tensor Arguments::in_type(const Expected& one, const at::Tensor& given) const {
   if (given.scalar_type() == one.type) return given;
   if (given.is_floating_point() && !at::isFloatingType(one.type)) {
     throw DataError("the model takes whole numbers as ", printable(one.name), ", but the batch has ",
@@ -80,8 +66,10 @@ at::Tensor Arguments::in_type(const One& one, const at::Tensor& given) const {
 }
 
 std::string usual_field(const std::string& argument) {
-  const auto* const found = std::ranges::find(kAliases, argument, &Alias::argument);
-  return found == kAliases.end() ? std::string() : std::string(found->field);
+  for (const Field& field : kFields) {
+    if (is_listed(argument, field.arguments)) return std::string(field.name);
+  }
+  return {};
 }
 
 }  // namespace sluice::graph

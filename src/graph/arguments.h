@@ -27,16 +27,16 @@ class Arguments {
   }
 
  private:
-  struct One {
+  struct Expected {
     std::string name;
     std::string field;  // usual_field()
     at::ScalarType type = at::kFloat;
     std::size_t dims = 0;
   };
-  [[nodiscard]] at::Tensor missing(const One& one, const at::Tensor& first) const;
-  [[nodiscard]] at::Tensor in_type(const One& one, const at::Tensor& given) const;
+  [[nodiscard]] at::Tensor missing(const Expected& one, const at::Tensor& first) const;
+  [[nodiscard]] at::Tensor in_type(const Expected& one, const at::Tensor& given) const;
 
-  std::vector<One> all_;
+  std::vector<Expected> all_;
 };
 
 // The usual field for an argument of forward(): "mask" for "attention_mask"; empty: none.

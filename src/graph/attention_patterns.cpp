@@ -9,7 +9,6 @@
 
 #include "graph/pattern_finder.h"
 #include "nn/attention.h"
-#include "nn/kernel_data.h"
 
 namespace sluice::graph {
 namespace {
@@ -81,8 +80,7 @@ at::Tensor attention(const Tensors& takes, const AttentionNumbers& numbers, cons
   const std::int64_t heads = query.size(1), width = query.size(3);
   const double usual = 1 / std::sqrt(static_cast<double>(width));
   const bool is_usual = std::abs(numbers.scale.value_or(usual) - usual) < 1e-6 * usual && value.size(3) == width;
-  if (is_usual && key.size(0) == query.size(0) && value.size(0) == query.size(0) && nn::suits_kernels(query) &&
-      width % nn::kernels::kHeadStep == 0 && query.size(2) <= 1024) {
+  if (is_usual && key.size(0) == query.size(0) && value.size(0) == query.size(0) && nn::has_own_kernel(query)) {
     const Sees sees = what_is_seen(takes[3], numbers.is_causal, query.size(2), key.size(2));
     if (sees != Sees::kOther) {
       const at::Tensor packed = at::cat({joined_heads(query), joined_heads(key), joined_heads(value)}, 2);
@@ -91,9 +89,8 @@ at::Tensor attention(const Tensors& takes, const AttentionNumbers& numbers, cons
       return out.view({out.size(0), out.size(1), heads, width}).transpose(1, 2);
     }
   }
-  const auto mask = takes[3].defined() ? std::optional(takes[3]) : std::nullopt;
-  return at::scaled_dot_product_attention(query, repeat_heads(key, heads), repeat_heads(value, heads), mask, 0.0,
-                                          numbers.is_causal, numbers.scale);
+  return nn::fused_attention(query, repeat_heads(key, heads), repeat_heads(value, heads), takes[3], numbers.is_causal,
+                             numbers.scale);
 }
 
 // x * cosine + rotated(x) * sine; rotated: the negative second half before the first.

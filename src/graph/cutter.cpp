@@ -4,6 +4,9 @@
 #include <climits>
 #include <utility>
 
+#include "core/error.h"
+#include "core/text.h"
+
 namespace sluice::graph {
 namespace {
 
@@ -62,16 +65,9 @@ Cutter::Cutter(const Program& program)
     : program_(program),
       aliases_(find_aliases(program)),
       sent_(SentValues(program, aliases_).find()),
-      maker_(program.values.size(), kBefore),
-      last_use_(program.values.size(), kBefore),
-      input_(program.values.size(), kBefore) {
-  for (int i = 0; i < static_cast<int>(program.inputs.size()); ++i) input_[program.inputs[i].value] = i;
-  for (int n = 0; n < nodes(); ++n) {
-    for_each_use(program.nodes[n], [&](ValueId value) { last_use_[value] = n; });
-    for (const ValueId value : program.nodes[n].outputs) {
-      if (value != kNoValue) maker_[value] = n;
-    }
-  }
+      maker_(makers_in(program)),
+      last_use_(program.values.size(), kBefore) {
+  for (int n = 0; n < nodes(); ++n) for_each_use(program.nodes[n], [&](ValueId value) { last_use_[value] = n; });
   for (const ValueId value : program.outputs) last_use_[value] = nodes();
   for (ValueId value = 0; value < static_cast<ValueId>(maker_.size()); ++value) {
     if (!aliases_.writers[aliases_.group[value]].empty()) written_[aliases_.group[value]].push_back(value);
@@ -103,22 +99,36 @@ std::vector<Section> Cutter::cut(const std::vector<int>& before) const {
     const int end = s + 1 < begins.size() ? begins[s + 1] : nodes();
     Section& section = sections[s];
     section.is_last = s + 1 == sections.size();
-    section.nodes = with_makers(begins[s], end, section.is_last);
-    for (const int n : section.nodes)
-      for_each_use(program_.nodes[n], [&](ValueId value) { add_input(value, inputs, section); });
-    if (section.is_last)
-      for (const ValueId value : program_.outputs) add_input(value, inputs, section);
-    std::ranges::sort(section.states);
-    section.states.erase(std::unique(section.states.begin(), section.states.end()), section.states.end());
+    const std::vector<ValueId> outputs = section.is_last ? program_.outputs : std::vector<ValueId>();
+    section.nodes = with_makers(begins[s], end, outputs);
     section.written = written_in(section.nodes);
+    for (const ValueId value : used_by(section.nodes, outputs)) {
+      if (is_user_input(program_, value)) inputs.insert(value);
+      if (is_state(value)) section.states.push_back(value);
+    }
     section.gives = std::exchange(next, s == 0 ? user_inputs() : border(begins[s], inputs));
     section.takes = next;
   }
   return sections;
 }
 
-bool Cutter::is_state(std::size_t value) const {
-  return input_[value] != kBefore && program_.inputs[input_[value]].kind != InputKind::kUser;
+Section Cutter::section_for(ValueId wanted) const {
+  Section section{.name = program_.values[wanted].name, .gives = {wanted}, .is_last = true};
+  section.nodes = with_makers(nodes(), nodes(), section.gives);
+  section.written = written_in(section.nodes);
+  for (const ValueId value : used_by(section.nodes, section.gives)) {
+    if (sent_[value] || (is_state(value) && program_.inputs[value].kind != InputKind::kConstant))
+      throw ConfigError("the second output of the model, the count of its targets, depends on ",
+                        printable(is_state(value) ? program_.inputs[value].name : program_.values[value].name),
+                        "; let it depend on the inputs alone");
+    if (is_user_input(program_, value)) section.takes.push_back(value);
+    if (is_state(value)) section.states.push_back(value);
+  }
+  return section;
+}
+
+bool Cutter::is_state(ValueId value) const {
+  return static_cast<std::size_t>(value) < program_.inputs.size() && !is_user_input(program_, value);
 }
 bool Cutter::passes(std::size_t value) const { return sent_[value] && maker_[value] != kBefore; }
 
@@ -133,8 +143,8 @@ std::vector<std::pair<int, int>> Cutter::undivided() const {
     Group& group = groups[aliases_.group[value]];
     if (maker_[value] != kBefore) group.first = std::min(group.first, maker_[value]);
     group.last = std::max(group.last, last_use_[value]);
-    group.has_input = group.has_input || input_[value] != kBefore;
-    group.is_state = group.is_state || is_state(value);
+    group.has_input = group.has_input || value < program_.inputs.size();
+    group.is_state = group.is_state || is_state(static_cast<ValueId>(value));
     group.is_sent = group.is_sent || sent_[value];
   }
   std::vector<std::pair<int, int>> spans;
@@ -147,11 +157,9 @@ std::vector<std::pair<int, int>> Cutter::undivided() const {
   return spans;
 }
 
-std::vector<int> Cutter::with_makers(int begin, int end, bool is_last) const {
+std::vector<int> Cutter::with_makers(int begin, int end, std::vector<ValueId> open) const {
   std::set<int> again;
-  std::vector<ValueId> open;
   for (int n = begin; n < end; ++n) for_each_use(program_.nodes[n], [&](ValueId value) { open.push_back(value); });
-  if (is_last) open.insert(open.end(), program_.outputs.begin(), program_.outputs.end());
   const auto add = [&](int n) {
     if (n == kBefore || n >= begin || !again.insert(n).second) return;
     for_each_use(program_.nodes[n], [&](ValueId value) { open.push_back(value); });
@@ -179,11 +187,10 @@ std::vector<ValueId> Cutter::written_in(const std::vector<int>& nodes) const {
   return {values.begin(), values.end()};
 }
 
-void Cutter::add_input(ValueId value, std::set<ValueId>& inputs, Section& section) const {
-  const int input = input_[value];
-  if (input == kBefore) return;
-  program_.inputs[input].kind == InputKind::kUser ? static_cast<void>(inputs.insert(value))
-                                                  : section.states.push_back(input);
+std::set<ValueId> Cutter::used_by(const std::vector<int>& nodes, const std::vector<ValueId>& outputs) const {
+  std::set<ValueId> values(outputs.begin(), outputs.end());
+  for (const int n : nodes) for_each_use(program_.nodes[n], [&](ValueId value) { values.insert(value); });
+  return values;
 }
 
 std::vector<ValueId> Cutter::user_inputs() const {

@@ -15,6 +15,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "graph/arguments.h"
+#include "graph/cutter.h"
 #include "graph/instructions.h"
 #include "graph/layers.h"
 #include "graph/node_arguments.h"
@@ -42,8 +43,6 @@ struct KnownFile {
 ArchivePtr open_archive(const std::string& file) {
   static std::mutex mutex;
   static std::map<std::string, KnownFile> known;
-  if (file.empty())
-    throw ConfigError("model.name = \"pt2\" needs model.file; export a model with scripts/export_model.py, and set it");
   std::error_code missing;
   const fs::file_time_type written = fs::last_write_time(file, missing);
   const std::uintmax_t bytes = missing ? 0 : fs::file_size(file, missing);
@@ -78,7 +77,7 @@ class Signature {
     } else {
       file.classes = classes();
       for (std::size_t i = 1; i < output_sizes().size(); ++i) {
-        if (i != class_dim()) file.places.push_back(output_sizes()[i].size);
+        if (i != class_dim()) file.target_sizes.push_back(output_sizes()[i].size);
       }
     }
     if (file.kind == SampleKind::kImage) {
@@ -190,7 +189,7 @@ class Signature {
     }
     if (at::isFloatingType(type_of(input))) return info;
     const std::int64_t rows = rows_of(input);
-    constexpr std::int64_t kFewest = 2;  // any loss or mask takes 0 and 1
+    constexpr std::int64_t kFewest = 2;  // every mask and loss takes 0 and 1
     const std::string usual = usual_field(input.name);
     info.bound = rows > 0 ? rows : &input == users_.front() ? std::max(vocabulary(), kFewest) : kFewest;
     info.is_bound_known = rows > 0;
@@ -207,22 +206,30 @@ class Signature {
       file.count_targets = [](const nn::Tensors& targets) { return targets.front().size(0); };
       return;
     }
-    const Section section = section_for(program_, program_.outputs[1]);
+    const Section section = Cutter(program_).section_for(program_.outputs[1]);
     std::vector<std::size_t> counted;  // positions of the arguments that the count takes
     for (std::size_t i = 0; i < users_.size(); ++i) {
       if (std::ranges::find(section.takes, users_[i]->value) == section.takes.end()) continue;
       file.targets.push_back(file.inputs[i]);
       counted.push_back(i);
     }
+    nn::Tensors constants;
     const at::ScalarType type = floating_type_of(*archive_);
+    for (const int state : section.states) {
+      const at::Tensor& value = archive_->constants.at(program_.inputs[state].name).value;
+      constants.push_back(value.scalar_type() == type ? value.to(options_.dtype) : value);
+    }
     const InstructionOptions how{.from = type, .to = options_.dtype};
     const auto instructions = std::make_shared<const Instructions>(program_, section, how);
     const auto arguments = std::make_shared<const Arguments>(program_, type, options_.dtype);
-    file.count_targets = [archive = archive_, instructions, arguments, counted](const nn::Tensors& targets) {
+    file.count_targets = [archive = archive_, instructions, arguments, counted, constants](const nn::Tensors& targets) {
       const at::NoGradGuard no_grad;
       nn::Tensors taken;
       for (std::size_t i = 0; i < counted.size(); ++i) taken.push_back(arguments->converted(counted[i], targets[i]));
-      const auto count = instructions->run({}, taken, {}).front().to(at::kDouble).item<double>();
+      nn::Tensors states;
+      for (const at::Tensor& one : constants) states.push_back(one.to(device_of(taken).value_or(at::kCPU)));
+      const auto count =
+          instructions->run(states, taken, {.update_statistics = false}).front().to(at::kDouble).item<double>();
       if (count != std::floor(count) || count < 0)
         throw DataError("the second output of the model, the count of its targets, is ", count,
                         "; let it be a whole number, such as (labels >= 0).sum()");

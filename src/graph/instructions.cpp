@@ -234,7 +234,8 @@ void Instructions::add(const Node& node, const InstructionOptions& options) {
     instruction.batch_dim = batch_dim_of(program_, node);
     if (!is_supported_random(node)) refuse(node, "draws random numbers in a way that is not supported");
     if (options.mode == Mode::kEvaluation)
-      refuse(node, "draws random numbers, also in evaluation; export the model with scripts/export_model.py");
+      throw ConfigError(node.described(),
+                        " draws random numbers, also in evaluation; export the model with scripts/export_model.py");
   }
 }
 

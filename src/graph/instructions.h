@@ -42,8 +42,8 @@ struct Instruction {
   std::vector<int> outputs;       // slots; -1: not wanted
   std::vector<int> last_uses;     // slots that no later instruction takes
   int batch_dim = 0;              // of a random node: the dimension of the samples
-  const char* pattern = nullptr;  // its name
-  std::function<at::Tensor(const nn::Tensors&, const nn::ForwardContext&)> run;  // of a pattern
+  const char* pattern = nullptr;  // name of the pattern; null: one node
+  std::function<at::Tensor(const nn::Tensors&, const nn::ForwardContext&)> run;  // of kPattern: computes the output
 };
 
 struct InstructionOptions {
@@ -90,7 +90,7 @@ class Instructions {
   std::vector<bool> is_taken_number_;
   const Node* norm_ = nullptr;    // a batch norm in training that no layer of ours stands for
   const Node* reader_ = nullptr;  // a node that reads a state which the section writes to
-  std::vector<int> passed_on_;    // [give]: what is taken and given as it came; -1: another
+  std::vector<int> passed_on_;    // [output]: input that is passed on unchanged; -1: computed here
   std::vector<Instruction> instructions_;
 };
 

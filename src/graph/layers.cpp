@@ -18,7 +18,6 @@
 #include "graph/arguments.h"
 #include "graph/instructions.h"
 #include "graph/patterns.h"
-#include "graph/scalar_type.h"
 
 namespace sluice::graph {
 namespace {
@@ -81,11 +80,12 @@ class RunnableSection {
   const bool in_bf16_;
 };
 
-struct Part {
+struct CutProgram {
   const Program& program;
   const std::vector<Section>& sections;
   Mode mode;
-  std::optional<Aliases> aliases = std::nullopt;  // of the program, to find patterns; nothing: every node runs as it is
+  bool has_patterns = true;  // false: every node runs as it is
+  Aliases aliases = find_aliases(program);
 };
 
 const Node* first_user(const Program& program, const Section& section, ValueId value) {
@@ -107,13 +107,13 @@ struct Owned {
 class GraphLayer final : public nn::Layer {
  public:
   // owned: the state that earlier layers have; this one adds its own.
-  GraphLayer(ArchivePtr archive, const Part& training, const Part& evaluation, std::size_t number,
+  GraphLayer(ArchivePtr archive, const CutProgram& training, const CutProgram& evaluation, std::size_t number,
              const nn::LayerOptions& options, Owned& owned)
       : Layer(training.sections[number].name),
         archive_(std::move(archive)),
         options_(options),
         from_(floating_type_of(*archive_)),
-        has_patterns_(training.aliases.has_value()),
+        has_patterns_(training.has_patterns),
         arguments_(number == 0 ? std::make_unique<Arguments>(archive_->program, from_, options.dtype) : nullptr),
         training_(section_of(training, number, owned)),
         evaluation_(section_of(evaluation, number, owned)) {}
@@ -123,7 +123,7 @@ class GraphLayer final : public nn::Layer {
     return section.run(arguments_ ? arguments_->complete(inputs) : inputs, context);
   }
 
-  // Saved with the model, although no node takes them.
+  // Adds tensors that no node uses, so that checkpoints have them.
   void add_unused(const Owned& owned) {
     for (const auto& [name, tensor] : archive_->state) {
       if (tensor.owner == name && !owned.names.contains(name))
@@ -145,7 +145,8 @@ class GraphLayer final : public nn::Layer {
     return pointers;
   }
 
-  [[nodiscard]] std::unique_ptr<const RunnableSection> section_of(const Part& part, std::size_t number, Owned& owned) {
+  [[nodiscard]] std::unique_ptr<const RunnableSection> section_of(const CutProgram& part, std::size_t number,
+                                                                  Owned& owned) {
     const Section& section = part.sections[number];
     std::vector<State> states;
     for (const int state : section.states) {
@@ -153,8 +154,8 @@ class GraphLayer final : public nn::Layer {
       states.push_back(state_of(input, first_user(part.program, section, input.value), owned));
     }
     InstructionOptions options{part.mode, from_, options_.dtype};
-    if (part.aliases)
-      options.patterns = find_patterns(part.program, *part.aliases, section, pattern_options(part.mode));
+    if (part.has_patterns)
+      options.patterns = find_patterns(part.program, part.aliases, section, pattern_options(part.mode));
     for (const Pattern& pattern : options.patterns) {
       if (pattern.norm != nullptr) norm_calls_.push_back(pattern.norm);
     }
@@ -275,18 +276,10 @@ class GraphLayer final : public nn::Layer {
   const std::unique_ptr<const RunnableSection> training_, evaluation_;
 };
 
-void check_state(const Archive& archive, const Program& program) {
-  for (const Input& input : program.inputs) {
-    const auto& tensors = input.is_saved ? archive.state : archive.constants;
-    if (input.kind != InputKind::kUser && !tensors.contains(input.name))
-      throw CheckpointError("the exported file has no tensor ", printable(input.name), "; export the model again");
-  }
-}
-
-std::vector<std::unique_ptr<nn::Layer>> layers_of(const ArchivePtr& archive, const Part& training,
-                                                  const Part& evaluation, const nn::LayerOptions& options) {
+std::vector<std::unique_ptr<nn::Layer>> layers_of(const ArchivePtr& archive, const CutProgram& training,
+                                                  const CutProgram& evaluation, const nn::LayerOptions& options) {
   Owned owned;
-  for (const int input : differentiated_inputs(training.program)) {
+  for (const int input : differentiated_inputs(training.program, training.aliases)) {
     const Input& parameter = training.program.inputs[input];
     if (parameter.kind == InputKind::kParameter) owned.trained.insert(archive->state.at(parameter.name).owner);
   }
@@ -313,17 +306,14 @@ at::ScalarType floating_type_of(const Archive& archive) {
 std::vector<std::unique_ptr<nn::Layer>> make_layers(const ArchivePtr& archive, const nn::LayerOptions& options) {
   const Program& program = archive->program;
   const Program& evaluation = archive->evaluation ? *archive->evaluation : program;
-  check_state(*archive, program);
-  check_state(*archive, evaluation);
   const CommonSections sections = cut_both(program, evaluation);
-  return layers_of(archive, {program, sections.training, Mode::kTraining, find_aliases(program)},
-                   {evaluation, sections.evaluation, Mode::kEvaluation, find_aliases(evaluation)}, options);
+  return layers_of(archive, {program, sections.training, Mode::kTraining},
+                   {evaluation, sections.evaluation, Mode::kEvaluation}, options);
 }
 
 std::vector<std::unique_ptr<nn::Layer>> make_layers(const ArchivePtr& archive, const std::vector<Section>& sections,
                                                     const nn::LayerOptions& options) {
-  check_state(*archive, archive->program);
-  const Part part{archive->program, sections, Mode::kTraining};
+  const CutProgram part{archive->program, sections, Mode::kTraining, /*has_patterns=*/false};
   return layers_of(archive, part, part, options);
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "core/concat.h"
 #include "graph/program.h"
 
 namespace sluice::graph {
@@ -55,6 +56,11 @@ class NodeArguments {
 
 [[nodiscard]] inline bool is_one_of(const Node& node, std::initializer_list<std::string_view> targets) {
   return std::ranges::find(targets, node.target) != targets.end();
+}
+
+// list: words with a space before and after each.
+[[nodiscard]] inline bool is_listed(std::string_view word, std::string_view list) {
+  return list.find(concat(" ", word, " ")) != std::string_view::npos;
 }
 
 }  // namespace sluice::graph

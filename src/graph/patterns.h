@@ -20,7 +20,7 @@ struct Pattern {
   std::vector<ValueId> takes;  // kNoValue: no tensor
   ValueId gives = kNoValue;
   std::function<at::Tensor(const nn::Tensors& takes, const nn::ForwardContext& context)> run;
-  nn::BatchNorm2d* norm = nullptr;  // that it runs
+  nn::BatchNorm2d* norm = nullptr;  // the batch norm that run() calls; null: none
   bool may_be_written = false;      // operators in place may change what it gives
 };
 

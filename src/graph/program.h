@@ -18,7 +18,7 @@ namespace sluice::graph {
 using ValueId = std::int32_t;
 inline constexpr ValueId kNoValue = -1;
 
-// A tensor of the program, or with kNoValue none.
+// A tensor of the program; kNoValue: no tensor.
 struct TensorArgument {
   ValueId value = kNoValue;
   bool operator==(const TensorArgument&) const = default;

@@ -1,17 +1,12 @@
 #include "graph/sections.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <map>
 #include <set>
-#include <string_view>
-#include <utility>
 
 #include "core/check.h"
 #include "core/concat.h"
-#include "core/error.h"
-#include "core/text.h"
 #include "graph/cutter.h"
 #include "graph/node_arguments.h"
 
@@ -20,9 +15,9 @@ namespace {
 
 // Weights of norms stay with what they normalise.
 bool is_norm(const Node& node) {
-  constexpr std::array<std::string_view, 6> kNorms{"aten::batch_norm", "aten::group_norm", "aten::instance_norm",
-                                                   "aten::layer_norm", "aten::rms_norm",   "aten::native_layer_norm"};
-  return std::ranges::find(kNorms, node.target) != kNorms.end() || node.module_class.find("Norm") != std::string::npos;
+  return is_one_of(node, {"aten::batch_norm", "aten::group_norm", "aten::instance_norm", "aten::layer_norm",
+                          "aten::rms_norm", "aten::native_layer_norm"}) ||
+         node.module_class.find("Norm") != std::string::npos;
 }
 
 // "layer1.0" of "layer1.0.conv1" and "layer1.0.conv2".
@@ -36,9 +31,9 @@ std::string common_module(const std::string& a, const std::string& b) {
 }
 
 // Finds where to cut, and cuts there.
-class Places {
+class CutFinder {
  public:
-  explicit Places(const Program& program) : program_(program), cutter_(program), counts_(cutter_.passing_counts()) {
+  explicit CutFinder(const Program& program) : program_(program), cutter_(program), counts_(cutter_.passing_counts()) {
     std::vector<bool> is_parameter(program.values.size(), false);
     for (const Input& input : program.inputs) is_parameter[input.value] = input.kind == InputKind::kParameter;
     for (int n = 0; n < cutter_.nodes(); ++n) {
@@ -57,18 +52,18 @@ class Places {
 
   // How many nodes with weights here use what the first `count` of the other program use, in any order; -1: no such
   // number, or no cut is possible there.
-  [[nodiscard]] int same_as(const Places& other, int count) const {
+  [[nodiscard]] int same_as(const CutFinder& other, int count) const {
     const auto found = std::ranges::find(used_, other.used_[static_cast<std::size_t>(count) - 1]);
     const auto own = static_cast<int>(found - used_.begin()) + 1;
-    return found != used_.end() && place_of(own) >= 0 ? own : -1;
+    return found != used_.end() && cut_node(own) >= 0 ? own : -1;
   }
 
   // The node before which the narrowest cut between two nodes with weights is: the one with this number and the one
   // before. -1: there is no such cut.
-  [[nodiscard]] int place_of(int weight) const {
+  [[nodiscard]] int cut_node(int weight) const {
     if (weight < 1 || weight >= static_cast<int>(weights_.size())) return -1;
-    const int place = narrowest(weights_[weight - 1] + 1, weights_[weight]);
-    return counts_[place] > 0 ? place : -1;
+    const int node = narrowest(weights_[weight - 1] + 1, weights_[weight]);
+    return counts_[node] > 0 ? node : -1;
   }
 
   // Numbers of nodes with weights: cuts that one value passes. In long parts without such a cut, two pass, and so on.
@@ -81,7 +76,7 @@ class Places {
       int begin = 0;
       for (std::size_t part = 0; part <= cuts.size(); ++part) {
         const int end = part < cuts.size() ? cuts[part] : count;
-        if (passing == 1 || end - begin > long_part) add_places(begin, end, passing, more);
+        if (passing == 1 || end - begin > long_part) add_cuts(begin, end, passing, more);
         begin = end;
       }
       cuts.insert(cuts.end(), more.begin(), more.end());
@@ -94,8 +89,8 @@ class Places {
   [[nodiscard]] std::vector<Section> cut(const std::vector<int>& cuts) const {
     std::vector<int> before;
     for (const int cut : cuts) {
-      before.push_back(place_of(cut));
-      check(before.back() >= 0, "a cut that find_cuts() found");
+      before.push_back(cut_node(cut));
+      check(before.back() >= 0, "a cut that find() found");
     }
     std::vector<Section> sections = cutter_.cut(before);
     std::map<std::string, int> uses;
@@ -121,13 +116,13 @@ class Places {
     return !name.empty() ? name : !first.empty() ? first : "model";
   }
 
-  void add_places(int begin, int end, int passing, std::vector<int>& cuts) const {
+  void add_cuts(int begin, int end, int passing, std::vector<int>& cuts) const {
     for (int weight = begin + 1; weight < end; ++weight) {
-      if (const int place = place_of(weight); place >= 0 && counts_[place] == passing) cuts.push_back(weight);
+      if (const int node = cut_node(weight); node >= 0 && counts_[node] == passing) cuts.push_back(weight);
     }
   }
 
-  // The last of the places from `first` to `last` where the fewest values pass.
+  // The last node from `first` to `last` before which the fewest values pass.
   [[nodiscard]] int narrowest(int first, int last) const {
     int best = last;
     for (int n = last; n >= first; --n) {
@@ -170,61 +165,11 @@ class Places {
   std::vector<std::size_t> used_;  // [i]: hash of what the first i + 1 of them use
 };
 
-}  // namespace
-
-std::vector<int> possible_cuts(const Program& program, int step) {
-  const std::vector<int> counts = Cutter(program).passing_counts();
-  std::vector<int> cuts;
-  int possible = 0;
-  for (int n = 1; n < static_cast<int>(counts.size()); ++n) {
-    if (counts[n] > 0 && ++possible % step == 0) cuts.push_back(n);
-  }
-  return cuts;
-}
-
-std::vector<Section> cut_at(const Program& program, const std::vector<int>& before) {
-  std::vector<Section> sections = Cutter(program).cut(before);
-  for (std::size_t s = 0; s < sections.size(); ++s) sections[s].name = concat("nodes", s);
-  return sections;
-}
-
-Section section_for(const Program& program, ValueId value) {
-  Section section{.name = program.values[value].name, .gives = {value}, .is_last = true};
-  std::map<ValueId, int> makers;
-  for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n)
-    for (const ValueId output : program.nodes[n].outputs) makers.emplace(output, n);
-  std::set<int> nodes;
-  std::set<ValueId> takes;
-  std::vector<ValueId> open{value};
-  while (!open.empty()) {
-    const ValueId wanted = open.back();
-    open.pop_back();
-    if (is_user_input(program, wanted)) takes.insert(wanted);
-    if (static_cast<std::size_t>(wanted) < program.inputs.size() && !is_user_input(program, wanted))
-      throw ConfigError("the second output of the model, the count of its targets, depends on ",
-                        printable(program.inputs[wanted].name), "; let it depend on the inputs alone");
-    const auto maker = makers.find(wanted);
-    if (maker == makers.end() || !nodes.insert(maker->second).second) continue;
-    for_each_use(program.nodes[maker->second], [&](ValueId used) { open.push_back(used); });
-  }
-  section.nodes.assign(nodes.begin(), nodes.end());
-  section.takes.assign(takes.begin(), takes.end());
-  return section;
-}
-
-std::vector<int> find_cuts(const Program& program) { return Places(program).find(); }
-
-std::vector<Section> cut_into_sections(const Program& program, const std::vector<int>& cuts) {
-  return Places(program).cut(cuts);
-}
-
-namespace {
-
 struct Cuts {
   std::vector<int> training, evaluation;
 };
 
-Cuts find_common_cuts(const Places& training, const Places& evaluation) {
+Cuts find_common_cuts(const CutFinder& training, const CutFinder& evaluation) {
   Cuts cuts;
   for (const int cut : training.find()) {
     const int other = evaluation.same_as(training, cut);
@@ -315,10 +260,10 @@ class Borders {
 
 CommonSections cut_both(const Program& training, const Program& evaluation) {
   const Borders borders(training, evaluation);
-  const Places places(training), others(evaluation);
-  Cuts cuts = find_common_cuts(places, others);
+  const CutFinder own(training), others(evaluation);
+  Cuts cuts = find_common_cuts(own, others);
   while (true) {
-    CommonSections all{places.cut(cuts.training), others.cut(cuts.evaluation)};
+    CommonSections all{own.cut(cuts.training), others.cut(cuts.evaluation)};
     const std::set<std::size_t> apart = borders.between_write_and_read(all);
     Cuts kept;
     for (std::size_t c = 0; c < cuts.training.size(); ++c) {

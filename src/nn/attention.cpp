@@ -85,19 +85,10 @@ struct Visibility {
   }
 };
 
-// Without dropout. A mask prevents the fastest kernels, so causal attention without groups does not use one.
-// On GPUs, fused kernels add up gradients in varying order, so deterministic runs avoid them.
+// A mask prevents the fastest kernels, so causal attention without groups does not use one.
 at::Tensor fused_attention(const Heads& heads, const Visibility& visibility) {
-  std::optional<at::Tensor> mask;
-  if (visibility.groups.defined()) mask = visibility.mask(heads.q);
-  const bool causal = visibility.causal && !mask;
-  if (heads.q.is_cuda()) {
-    if (at::globalContext().deterministicAlgorithms()) {
-      return std::get<0>(at::_scaled_dot_product_attention_math(heads.q, heads.k, heads.v, mask, 0.0, causal));
-    }
-    settle_order_on_gpus(heads.q, heads.k, heads.v);
-  }
-  return at::scaled_dot_product_attention(heads.q, heads.k, heads.v, mask, 0.0, causal);
+  const at::Tensor mask = visibility.groups.defined() ? visibility.mask(heads.q) : at::Tensor();
+  return nn::fused_attention(heads.q, heads.k, heads.v, mask, visibility.causal && !mask.defined());
 }
 
 at::Tensor attention_by_formula(const Heads& heads, const Visibility& visibility, const AttentionOptions& options,
@@ -141,6 +132,22 @@ void count(const at::Tensor& query, std::int64_t queries, const at::Tensor& pack
 }
 
 }  // namespace
+
+// On GPUs, fused kernels add up gradients in varying order, so deterministic runs avoid them.
+at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
+                           bool causal, std::optional<double> scale) {
+  const auto optional_mask = mask.defined() ? std::optional(mask) : std::nullopt;
+  if (q.is_cuda()) {
+    if (at::globalContext().deterministicAlgorithms())
+      return std::get<0>(at::_scaled_dot_product_attention_math(q, k, v, optional_mask, 0.0, causal, {}, scale));
+    settle_order_on_gpus(q, k, v);
+  }
+  return at::scaled_dot_product_attention(q, k, v, optional_mask, 0.0, causal, scale);
+}
+
+bool has_own_kernel(const at::Tensor& query) {
+  return suits_kernels(query) && query.size(3) % kernels::kHeadStep == 0 && query.size(2) <= longest_run(query);
+}
 
 at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& options, const ForwardContext& context,
                           const at::Tensor& groups) {

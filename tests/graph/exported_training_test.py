@@ -15,8 +15,12 @@ import unittest
 import long_tests
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
-import exported_models  # noqa: E402
-import torch  # noqa: E402
+try:
+    import exported_models
+    import torch
+except ImportError as missing:
+    print(f"skipped: {missing}; install PYTHON_TEST_PACKAGES of scripts/dependencies.sh")
+    sys.exit(77)
 
 MODELS = exported_models.exported_model_list.models()
 SOME = ["unet", "two_inputs_shared", "experts", "bert", "llama", "bart", "hf_swin", "hf_resnet"]

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "any_cuts.h"
 #include "core/error.h"
-#include "graph/sections.h"
 
 namespace {
 
@@ -22,13 +22,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   if (json.is_discarded()) return 0;
   try {
     const Program program = parse_program(json, "fuzz.pt2");
-    const std::vector<Section> sections = cut_into_sections(program, find_cuts(program));
+    const CommonSections both = cut_both(program, program);
+    const std::vector<Section>& sections = both.training;
     require(!sections.empty() && sections.back().gives == program.outputs);
     for (std::size_t s = 1; s < sections.size(); ++s) require(sections[s].takes == sections[s - 1].gives);
-    static_cast<void>(cut_at(program, possible_cuts(program, 1)));
-    const CommonSections both = cut_both(program, program);
-    require(both.training.size() == sections.size() && both.evaluation.size() == sections.size());
-    for (const ValueId output : program.outputs) static_cast<void>(section_for(program, output));
+    require(both.evaluation.size() == sections.size());
+    static_cast<void>(cut_at(program, possible_cuts(program)));
+    for (const ValueId output : program.outputs) static_cast<void>(Cutter(program).section_for(output));
   } catch (const sluice::Error& error) {
     require(std::string_view(error.what()).find('\n') == std::string_view::npos);
   }

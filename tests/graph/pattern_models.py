@@ -1,4 +1,4 @@
-"""Modules with what layers of ours stand for, and with what only looks alike, for exported_models_test.py."""
+"""Modules for the tests of exported models: what layers of ours stand for, what only looks alike, and other shapes."""
 
 import torch
 from torch import nn
@@ -125,3 +125,71 @@ class MixedTypes(nn.Module):
         x = self.first(x).float()
         x = self.scale * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
         return self.last(x.to(self.scale.dtype))
+
+
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down = nn.ModuleList(nn.Conv2d(c, 2 * c, 3, padding=1) for c in (3, 6, 12))
+        self.up = nn.ModuleList(nn.Conv2d(2 * c, c // 2, 3, padding=1) for c in (24, 12, 6))
+        self.head = nn.Conv2d(6, 2, 1)
+
+    def forward(self, x):
+        skips = []
+        for layer in self.down:
+            x = layer(x).relu_()
+            skips.append(x)
+            x = nn.functional.max_pool2d(x, 2)
+        for layer in self.up:
+            x = torch.cat([nn.functional.interpolate(x, scale_factor=2.0), skips.pop()], 1)
+            x = layer(x).relu()
+        return self.head(torch.cat([x, x * x], 1))
+
+
+class TwoInputsShared(nn.Module):
+    """One layer is used three times, one is frozen, one weight is tied, and a buffer is changed in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 8)
+        self.shared = nn.Linear(8, 8)
+        self.frozen = nn.Linear(8, 8)
+        self.frozen.requires_grad_(False)
+        self.out = nn.Linear(8, 20, bias=False)
+        self.out.weight = self.table.weight
+        self.register_buffer("calls", torch.zeros(8))
+
+    def forward(self, ids, scale):
+        x = self.table(ids)
+        for _ in range(2):
+            x = x + torch.tanh(self.shared(x)) * scale.unsqueeze(-1)
+        x = self.frozen(x)
+        x[:, 0] = 0
+        self.calls.add_(x.detach().mean((0, 1)))
+        x = x + self.shared(x) + self.calls
+        return self.out(x), x.sum()
+
+
+class Written(nn.Module):
+    """A tensor is written through a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        mask = x.new_zeros(6, 6)
+        mask[:3, :3] = 1
+        y = self.first(x)
+        view = y[:, :3]
+        view.mul_(2)
+        z = self.second(y @ mask)
+        z += y
+        return self.last(torch.relu_(z))
+
+
+def padded(samples, tokens):
+    """A mask of texts, of which the second is shorter."""
+    mask = torch.ones(samples, tokens, dtype=torch.long)
+    mask[1, 5:] = 0
+    return mask

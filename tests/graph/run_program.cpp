@@ -12,6 +12,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "any_cuts.h"
 #include "core/error.h"
 #include "graph/layers.h"
 #include "storage/safetensors.h"

@@ -68,17 +68,6 @@ std::string difference_message(const std::string& file, const std::string& what,
 
 std::string word_of(bool is) { return is ? "true" : "false"; }
 
-// The fingerprint has the content of model.config, and the digest of model.file, in place of their paths.
-models::ModelOptions measured_model(const config::Config& config, const LayerProfile& profile) {
-  models::ModelOptions model(profile.fingerprint.model);
-  model.file = config.model.file;
-  if (model.config.empty()) return model;
-  const auto fields = nlohmann::json::parse(model.config, nullptr, /*allow_exceptions=*/false);
-  model.text = std::make_shared<models::TextConfig>(models::parse_text_config(fields, "model.config of the profile"));
-  model.config.clear();
-  return model;
-}
-
 // An edited profile, or one of another version, may have other layers.
 void check_layers(const config::Config& config, const LayerProfile& profile, const std::string& file) {
   const models::Model model = models::make_without_values(measured_model(config, profile));
@@ -141,6 +130,16 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
 }
 
 }  // namespace
+
+models::ModelOptions measured_model(const config::Config& config, const LayerProfile& profile) {
+  models::ModelOptions model(profile.fingerprint.model);
+  model.file = config.model.file;
+  if (model.config.empty()) return model;
+  const auto fields = nlohmann::json::parse(model.config, nullptr, /*allow_exceptions=*/false);
+  model.text = std::make_shared<models::TextConfig>(models::parse_text_config(fields, "model.config of the profile"));
+  model.config.clear();
+  return model;
+}
 
 int threads_of_device(const config::Config& config, const LayerProfile& profile) {
   if (config.device.threads > 0) return config.device.threads;

@@ -9,6 +9,7 @@
 
 #include "config/config.h"
 #include "core/plan.h"
+#include "models/model.h"
 #include "profiler/layer_profile.h"
 #include "tune/make_plan.h"
 #include "tune/predict.h"
@@ -48,6 +49,9 @@ struct PredictionScope {
 // model, precision, batch normalisation or threads per device differ. file: the profile's, for messages.
 [[nodiscard]] profiler::LayerProfile fitted_profile(const config::Config& config, profiler::LayerProfile profile,
                                                     const std::string& file);
+
+// The model of the profile, without its paths: a profile has the content of model.config and the digest of model.file.
+[[nodiscard]] models::ModelOptions measured_model(const config::Config& config, const profiler::LayerProfile& profile);
 
 // "device 1 needs 31.2 GiB of 24.0 GiB"; empty if all fit or there is no limit.
 [[nodiscard]] std::string memory_excess(const WhatIf& answer);

@@ -70,7 +70,6 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   };
   for_each_key(
       [&](const std::string& key, const auto& now, const auto& then) {
-        // Other classes do not fit the tensors. Dropout changes what is learned, which gives a warning.
         if (may_differ(key)) return;
         refuse(concat("model.", key), text_of(now), text_of(then));
       },

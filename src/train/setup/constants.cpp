@@ -141,8 +141,8 @@ Constants Constants::from_json(const json& json, const std::string& source) {
 void check_model_file(const Constants& saved, const models::ModelOptions& model, const std::string& source) {
   const std::string& file = model.file;
   if (saved.model_file.empty() || file.empty() || measure::digest_of_model(file) == saved.model_file) return;
-  throw CheckpointError(source, " was written with another content of model.file = \"", file,
-                        "\"; name the file that the run began with, or start a new run with model.weights");
+  throw CheckpointError(source, " was written with another content of model.file than ", file,
+                        " has; name the file that the run began with, or start a new run with model.weights");
 }
 
 Constants constants_of_model(const models::ModelOptions& model) { return {.model = models::own_constants(model)}; }

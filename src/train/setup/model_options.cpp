@@ -125,19 +125,15 @@ bool is_out_of_range(const models::TensorInfo& wanted, const data::FieldInfo& fi
   return is_known && (field.lowest < 0 || field.highest >= wanted.bound);
 }
 
-void check_field(const models::TensorInfo& wanted, const data::FieldInfo& field, const std::string& data) {
-  const auto refuse = [&](const std::string& needed) {
-    throw ConfigError("data set ", data, ": '", field.name, "' has samples of ", at::IntArrayRef(field.sizes), " ",
-                      c10::toString(field.type), ", but the model takes ", needed,
-                      "; save it so, or export another model");
-  };
-  if (field.sizes.size() != wanted.sizes.size()) refuse(counted(std::ssize(wanted.sizes), "dimension"));
-  if (!fits_sizes(wanted, field)) refuse(concat(at::IntArrayRef(wanted.sizes)));
-  if (wanted.bound == 0) return;
-  if (at::isFloatingType(field.type)) refuse("whole numbers");
-  if (is_out_of_range(wanted, field))
-    refuse(concat("numbers from 0 to ", wanted.bound - 1, ", and it holds ",
-                  field.lowest < 0 ? field.lowest : field.highest));
+// What the model takes in place of the field; empty: it takes the field.
+std::string needed_for(const models::TensorInfo& wanted, const data::FieldInfo& field) {
+  if (field.sizes.size() != wanted.sizes.size()) return counted(std::ssize(wanted.sizes), "dimension");
+  if (!fits_sizes(wanted, field)) return concat(at::IntArrayRef(wanted.sizes));
+  if (wanted.bound == 0) return {};
+  if (at::isFloatingType(field.type)) return "whole numbers";
+  if (!is_out_of_range(wanted, field)) return {};
+  return concat("numbers from 0 to ", wanted.bound - 1, ", and it holds ",
+                field.lowest < 0 ? field.lowest : field.highest);
 }
 
 // A batch of the user has no fields yet.
@@ -153,7 +149,8 @@ void check_fields(const config::Config& config, const models::ModelOptions& mode
   }
   for (const models::TensorInfo& one : wanted) {
     const data::FieldInfo* const field = info.field(one.name);
-    if (field != nullptr) check_field(one, *field, info.name);
+    const std::string why = field == nullptr ? std::string() : misfit(one, *field);
+    if (!why.empty()) throw ConfigError("data set ", info.name, ": ", why);
     if (field == nullptr && !one.is_optional)
       throw ConfigError("the model of ", config.model.file, " takes ", join(names, ", "), ", but data set ", info.name,
                         " has ", join(known, ", "), "; name its tensors as the arguments of forward()",
@@ -195,6 +192,7 @@ models::ModelOptions file_model(const config::Config& config, const models::File
     return options;
   }
   check_kind(config, file.kind, info);
+  options.patch_size = 0;
   if (file.kind == SampleKind::kImage) {
     check_classes(config.model.file, file.classes, info.classes, info.name);
     if (info.channels != file.channels)
@@ -202,12 +200,10 @@ models::ModelOptions file_model(const config::Config& config, const models::File
                         " channels, but data set ", info.name, " has ", info.channels, "; export it with as many");
     options.channels = file.channels;
     options.image_size = file.image_size;
-    options.patch_size = 0;
     return options;
   }
   options.vocabulary = file.tokens.vocabulary;
   options.context = file.tokens.context;
-  options.patch_size = 0;
   const models::TextHead head = models::text_head(options);
   check_tokens_of_file(config, file, info, head);
   check_classes(config.model.file, file.classes, std::ssize(info.class_names), info.name);
@@ -225,6 +221,13 @@ int image_size(const config::Config& config, const data::DatasetInfo& info) {
 }
 
 }  // namespace
+
+std::string misfit(const models::TensorInfo& wanted, const data::FieldInfo& field) {
+  const std::string needed = needed_for(wanted, field);
+  if (needed.empty()) return {};
+  return concat("'", field.name, "' has samples of ", at::IntArrayRef(field.sizes), " ", c10::toString(field.type),
+                ", but the model takes ", needed, "; save it so, or export the model for it");
+}
 
 at::ScalarType dtype_of(const config::Config& config) {
   return config.train.precision == "fp64" ? at::kDouble : at::kFloat;

@@ -20,6 +20,9 @@ namespace sluice::train {
 [[nodiscard]] data::DatasetOptions dataset_options(const config::Config& config);
 [[nodiscard]] models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info);
 
+// Why the model does not take a field of samples; empty: it does.
+[[nodiscard]] std::string misfit(const models::TensorInfo& wanted, const data::FieldInfo& field);
+
 [[nodiscard]] optim::OptimizerOptions optimizer_options(const config::Config& config);
 
 // Sets train.deterministic and device.tf32 (for products and convolutions; LibTorch's default uses TF32 for

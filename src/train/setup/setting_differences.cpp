@@ -25,12 +25,11 @@ bool is_one_of(std::span<const std::string_view> keys, const std::string& key) {
 
 bool has_batch_norms(const config::Config& config) {
   models::ModelOptions model(config.model);
-  const auto fill_in = [&config](int& size, int value) {
-    if (size == 0 && config.model.file.empty()) size = value;
-  };
-  fill_in(model.classes, 2);
-  fill_in(model.channels, 3);
-  fill_in(model.image_size, 32 * model.patch_size);
+  if (config.model.file.empty()) {
+    if (model.classes == 0) model.classes = 2;
+    if (model.channels == 0) model.channels = 3;
+    if (model.image_size == 0) model.image_size = 32 * model.patch_size;
+  }
   try {
     return models::has_batch_norms(model);
   } catch (const ConfigError&) {  // a user's own model that rejects these sizes may have batch-norms

@@ -1,5 +1,6 @@
 #include "train/study/batch_file.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/tensors_dataset.h"
+#include "train/setup/model_options.h"
 
 namespace sluice::train {
 namespace {
@@ -131,12 +133,12 @@ at::Tensor own_field(const fs::path& file, const storage::TensorMap& tensors, co
     throw DataError(file.string(), " has no tensor '", info.name, "', which the model takes; add it");
   }
   const at::Tensor& tensor = found->second;
-  const auto dims = std::ssize(info.sizes) + 1;
-  if (tensor.dim() != dims)
-    reject_tensor(file, info.name.c_str(), tensor, concat("needs ", counted(dims, "dimension")));
-  if (samples < 0) samples = tensor.size(0);
-  if (samples < 1 || tensor.size(0) != samples)
-    reject_tensor(file, info.name.c_str(), tensor, concat("needs an entry for each of ", counted(samples, "sample")));
+  if (samples < 0 && tensor.dim() > 0) samples = tensor.size(0);
+  if (samples < 1 || tensor.dim() == 0 || tensor.size(0) != samples)
+    reject_tensor(file, info.name.c_str(), tensor,
+                  concat("it needs an entry for each of ", std::max<std::int64_t>(samples, 1), " samples"));
+  const std::string why = misfit(info, data::field_of(info.name, tensor));
+  if (!why.empty()) throw DataError(file.string(), ": ", why);
   return tensor;
 }
 
@@ -154,7 +156,7 @@ pipeline::MicroBatch own_batch(const fs::path& file, storage::TensorMap tensors,
   std::int64_t samples = -1;
   nn::Tensors inputs, targets;
   for (const models::TensorInfo& info : model.inputs) inputs.push_back(own_field(file, tensors, info, samples));
-  const bool gives_loss = model.classes == 0;  // then the model knows its targets, not we
+  const bool gives_loss = model.classes == 0;  // a model with its own loss may use other classes
   for (const models::TensorInfo& info : model.targets) {
     const at::Tensor values = own_field(file, tensors, info, samples);
     targets.push_back(gives_loss ? values : own_target(file, values, info));

@@ -56,10 +56,8 @@ std::vector<int> chunk_numbers(std::int64_t most) {
   return {numbers.begin(), numbers.end()};
 }
 
-bool normalises_micro_batches(const config::Config& config, const profiler::Fingerprint& print) {
-  models::ModelOptions model(print.model);
-  model.file = config.model.file;  // a fingerprint has its digest
-  return config.pipeline.batch_norm == "micro" && models::has_batch_norms(model);
+bool normalises_micro_batches(const config::Config& config, const LayerProfile& profile) {
+  return config.pipeline.batch_norm == "micro" && models::has_batch_norms(measured_model(config, profile));
 }
 
 // Limited by the profiles: with more devices that share the cores, each would have fewer threads than any profile.
@@ -97,7 +95,7 @@ std::vector<tune::Recompute> recompute_rules(const config::Config& config, const
 
 tune::SearchSpace space_of(const config::Config& config, const TuneOptions& options, const Profiles& profiles,
                            int slots) {
-  const bool has_one_batch_norm = normalises_micro_batches(config, profiles.any().fingerprint);
+  const bool has_one_batch_norm = normalises_micro_batches(config, profiles.any());
   const std::int64_t batch = config::step_batch(config);
   const std::int64_t present = batch / config.replicas.local / configured_chunks(config, /*processes=*/1, batch);
   tune::SearchSpace space{
