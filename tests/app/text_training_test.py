@@ -206,6 +206,8 @@ class TextTraining(TextCase):
                              *cli.options(train={"global_batch": batch, "steps": 2}, data={"pad": pad}))
                 found = json.loads(out.read_text())["fingerprint"]
                 self.assertEqual((found["context"], found.get("usual_tokens")), (LENGTH, wanted))
+        cli.must_run("tune", file, "--profile", out, "--out", self.folder / "tuned.toml",
+                     *cli.options(train={"global_batch": batch, "steps": 2}, data={"pad": pad}))
 
     def test_a_checkpoint_goes_on_only_with_its_own_config(self):
         self.write_rows("train.jsonl", [{"text": sentence(self.rng, 5), "label": "xy"[i % 2]} for i in range(ROWS)])
