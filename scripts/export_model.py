@@ -44,6 +44,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 warnings.filterwarnings("ignore")
 
+import export_regions
 import torch
 
 SAMPLES, TOKENS = 3, 7  # of example inputs: sizes that models rarely have themselves
@@ -197,7 +198,9 @@ def export(module, inputs):
     is_text = {name: value.dim() > 1 and not value.is_floating_point() for name, value in inputs.items()}
     sizes = {name: {0: opened, 1: maybe} if is_text[name] else {0: opened} for name in inputs}
     try:
-        return torch.export.export(module, (), inputs, dynamic_shapes=sizes, strict=False)
+        return export_regions.without_regions(torch.export.export(module, (), inputs, dynamic_shapes=sizes, strict=False))
+    except export_regions.RefusedRegion as error:
+        raise CannotExport(str(error)) from error
     except Exception as error:
         if "specialized it to be a constant" in str(error) or "onstraint" in str(error):
             raise CannotExport("the model fixes the size of the batch to that of the example inputs; take it from the input "

@@ -135,7 +135,7 @@ bool Cutter::passes(std::size_t value) const { return sent_[value] && maker_[val
 std::vector<std::pair<int, int>> Cutter::undivided() const {
   struct Group {
     int first = INT_MAX, last = kBefore;  // nodes: that makes the first value or view, or writes; and of the last use
-    bool has_input = false, is_state = false, is_sent = false;
+    bool has_input = false, is_sent = false;
   };
   std::map<int, Group> groups;
   for (std::size_t value = 0; value < maker_.size(); ++value) {
@@ -144,12 +144,11 @@ std::vector<std::pair<int, int>> Cutter::undivided() const {
     if (maker_[value] != kBefore) group.first = std::min(group.first, maker_[value]);
     group.last = std::max(group.last, last_use_[value]);
     group.has_input = group.has_input || value < program_.inputs.size();
-    group.is_state = group.is_state || is_state(static_cast<ValueId>(value));
     group.is_sent = group.is_sent || sent_[value];
   }
   std::vector<std::pair<int, int>> spans;
   for (const auto& [number, group] : groups) {
-    if (!group.is_state && !group.is_sent) continue;  // made again as a whole
+    if (!group.is_sent) continue;  // made again as a whole
     const std::vector<int>& writers = aliases_.writers[number];
     // Later sections have the input as it was.
     spans.emplace_back(std::min(group.first, writers.front()), group.has_input ? group.last : writers.back());

@@ -47,16 +47,21 @@ class Instructions::Call {
     for (const int argument : instruction.device_arguments) stack_[argument] = device_;
     for (const Fill& fill : instruction.fills) stack_[fill.argument] = value_of(fill);
     switch (instruction.kind) {
-      case Kind::kOperator: instruction.op->callBoxed(stack_); break;
+      case Kind::kOperator: call(instruction); break;
       case Kind::kNumber: stack_ = {compute_number(*instruction.node, stack_)}; break;
       case Kind::kPattern: stack_ = {instruction.run(tensors_of(stack_), context)}; break;
-      case Kind::kRandom: stack_ = {run_random(*instruction.node, stack_, instruction.batch_dim, context)}; break;
+      case Kind::kRandom: stack_ = {run_random(*instruction.node, *instruction.op, stack_, instruction.batch_dim, context)}; break;
     }
     put_outputs(instruction);
     for (const int last : instruction.last_uses) slot(last) = IValue();
   }
 
  private:
+  void call(const Instruction& instruction) {
+    const c10::impl::ExcludeDispatchKeyGuard without(instruction.node->without_autocast ? c10::autocast_dispatch_keyset
+                                                                                         : c10::DispatchKeySet());
+    instruction.op->callBoxed(stack_);
+  }
   [[nodiscard]] static nn::Tensors tensors_of(const std::vector<IValue>& values) {
     nn::Tensors tensors;
     for (const IValue& value : values) tensors.push_back(value.isNone() ? at::Tensor() : value.toTensor());
@@ -233,7 +238,7 @@ void Instructions::add(const Node& node, const InstructionOptions& options) {
     instruction.kind = Kind::kRandom;
     instruction.batch_dim = batch_dim_of(program_, node);
     if (!is_supported_random(node)) refuse(node, "draws random numbers in a way that is not supported");
-    if (options.mode == Mode::kEvaluation)
+    if (options.mode == Mode::kEvaluation && !is_noise(node))
       throw ConfigError(node.described(),
                         " draws random numbers, also in evaluation; export the model with scripts/export_model.py");
   }

@@ -23,7 +23,10 @@ class PatternFinder {
   [[nodiscard]] const Node& node(int n) const { return program_.nodes[n]; }
   [[nodiscard]] NodeArguments arguments(int n) const { return NodeArguments(node(n)); }
   [[nodiscard]] ValueId output(int n) const { return node(n).outputs.front(); }
-  [[nodiscard]] bool is_taken(int n) const { return taken_.contains(n); }
+  // By another pattern, or because layers of ours would compute it in bfloat16.
+  [[nodiscard]] bool is_taken(int n) const {
+    return taken_.contains(n) || (options_.activations == at::kBFloat16 && node(n).without_autocast);
+  }
 
   // -1 stands for no node, in arguments too.
   // The node of the section that makes the value, if it calls one of the targets.

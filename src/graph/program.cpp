@@ -244,6 +244,10 @@ class Parser {
     if (json.has("name")) node.name = json.text("name");
     const JsonNode meta = json.at("metadata");
     if (meta.has("stack_trace")) node.line = user_line(meta.text("stack_trace"));
+    if (meta.has("custom")) {  // of scripts/export_regions.py, or the user's own
+      const auto custom = nlohmann::json::parse(meta.text("custom"), nullptr, /*allow_exceptions=*/false);
+      node.without_autocast = custom.is_object() && custom.value("without_autocast", nlohmann::json()) == true;
+    }
     if (!meta.has("nn_module_stack")) return;
     // KEY,PATH,CLASS;KEY,PATH,CLASS, from the model to its innermost part
     const std::string stack = meta.text("nn_module_stack");

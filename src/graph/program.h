@@ -66,6 +66,7 @@ struct Node {
   std::string module;            // "layer1.0.conv1"; empty: the model itself
   std::string module_class;      // "torch.nn.modules.conv.Conv2d"
   std::string line;              // of the user's Python: "File ..., line 12, in forward"; may be empty
+  bool without_autocast = false;  // inside `with torch.autocast(enabled=False)`
 
   // The node for messages: its operator, name and line.
   [[nodiscard]] std::string described() const;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numbers>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -10,6 +13,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "graph/node_arguments.h"
 #include "nn/dropout.h"
 
 namespace sluice::graph {
@@ -46,8 +50,8 @@ at::Tensor by_sample(const at::Tensor& x, int batch_dim, const nn::ForwardContex
   at::Tensor moved = x.movedim(batch_dim, 0);
   if (moved.size(0) == samples) return make(moved).movedim(0, batch_dim);
   if (samples == 0 || moved.size(0) % samples != 0) {
-    throw ConfigError(node.described(), " drops values of a tensor of ", x.sizes(), ", in which the ", samples,
-                      " samples are not found; set its probability to 0");
+    throw ConfigError(node.described(), " draws numbers for a tensor of ", x.sizes(), ", in which the ", samples,
+                      " samples are not found; give it one entry for each sample, or leave it out");
   }
   std::vector<std::int64_t> sizes = moved.sizes().vec();
   sizes.front() /= samples;
@@ -86,6 +90,44 @@ at::Tensor attention_with_dropout(const Node& node, const std::vector<c10::IValu
   return (weights * keyed_factors(weights.detach(), p, 0, context, node)).matmul(value);
 }
 
+// numbers: uniform from [0, 1). second(): others.
+template <typename Second>
+at::Tensor distributed(const Node& node, const std::vector<c10::IValue>& arguments, const at::Tensor& numbers,
+                       const Second& second) {
+  const auto scaled = [&](const at::Tensor& x, double from, double to) { return x * (to - from) + from; };
+  const bool has_low = node.overload == "low";
+  if (node.target == "aten::randint") {
+    const std::int64_t low = has_low ? arguments.at(0).toInt() : 0, high = arguments.at(has_low ? 1 : 0).toInt();
+    return (numbers * (high - low)).floor() + low;
+  }
+  if (node.target == "aten::uniform_") return scaled(numbers, arguments.at(1).toDouble(), arguments.at(2).toDouble());
+  if (node.target == "aten::bernoulli") {
+    const c10::IValue& p = arguments.at(node.overload.empty() ? 0 : 1);
+    return p.isTensor() ? numbers.lt(p.toTensor()) : numbers.lt(p.toScalar());
+  }
+  if (!is_one_of(node, {"aten::randn", "aten::randn_like", "aten::normal_"})) return numbers;
+  // Box and Muller (1958).
+  constexpr double kCircle = 2 * std::numbers::pi;
+  const at::Tensor normal = (numbers.neg().log1p() * -2).sqrt() * (second() * kCircle).cos();
+  return node.target == "aten::normal_" ? normal * arguments.at(2).toDouble() + arguments.at(1).toDouble() : normal;
+}
+
+at::Tensor noise(const Node& node, const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                 int batch_dim, const nn::ForwardContext& context) {
+  const at::NoGradGuard no_grad;
+  const bool is_in_place = node.target.ends_with('_');
+  std::vector<c10::IValue> stack = arguments;
+  if (!is_in_place) op.callBoxed(stack);  // for its sizes and type
+  const at::Tensor out = (is_in_place ? arguments : stack).at(0).toTensor();
+  const at::Tensor like = at::empty_like(out, out.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  const auto uniform = [&](const std::string& site) {
+    return by_sample(like, batch_dim, context, node,
+                     [&](const at::Tensor& x) { return nn::keyed_uniform(x, site, context); });
+  };
+  out.copy_(distributed(node, arguments, uniform(node.name), [&] { return uniform(concat(node.name, "/angle")); }));
+  return out;
+}
+
 }  // namespace
 
 void set_for_evaluation(const Node& node, const c10::FunctionSchema& schema, std::vector<c10::IValue>& arguments) {
@@ -111,8 +153,15 @@ bool is_random(const Node& node, const c10::OperatorHandle& op, const std::vecto
   return op.hasTag(at::Tag::nondeterministic_seeded);
 }
 
+bool is_noise(const Node& node) {
+  if (node.target == "aten::bernoulli") return node.overload.empty() || node.overload == "p";
+  if (node.target == "aten::randint") return node.overload.empty() || node.overload == "low";
+  return node.overload.empty() && is_one_of(node, {"aten::rand", "aten::randn", "aten::rand_like", "aten::randn_like",
+                                                   "aten::uniform_", "aten::normal_"});
+}
+
 bool is_supported_random(const Node& node) {
-  return is_dropout(node) || is_channel_dropout(node) || is_attention(node) || is_bernoulli(node);
+  return is_dropout(node) || is_channel_dropout(node) || is_attention(node) || is_bernoulli(node) || is_noise(node);
 }
 
 int batch_dim_of(const Program& program, const Node& node) {
@@ -126,8 +175,9 @@ int batch_dim_of(const Program& program, const Node& node) {
   return 0;
 }
 
-at::Tensor run_random(const Node& node, const std::vector<c10::IValue>& arguments, int batch_dim,
-                      const nn::ForwardContext& context) {
+at::Tensor run_random(const Node& node, const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                      int batch_dim, const nn::ForwardContext& context) {
+  if (is_noise(node)) return noise(node, op, arguments, batch_dim, context);
   if (is_attention(node)) return attention_with_dropout(node, arguments, context);
   at::Tensor x = arguments.at(0).toTensor();
   const double p = arguments.at(1).toDouble();

@@ -20,11 +20,15 @@ void set_for_evaluation(const Node& node, const c10::FunctionSchema& schema, std
 [[nodiscard]] bool is_random(const Node& node, const c10::OperatorHandle& op,
                              const std::vector<c10::IValue>& arguments);
 [[nodiscard]] bool is_supported_random(const Node& node);
+// Numbers that are no dropout: also drawn in evaluation.
+[[nodiscard]] bool is_noise(const Node& node);
 
 // The dimension of the node's first output that has one entry, or several, for each sample; 0 if none is known.
 [[nodiscard]] int batch_dim_of(const Program& program, const Node& node);
 
-[[nodiscard]] at::Tensor run_random(const Node& node, const std::vector<c10::IValue>& arguments, int batch_dim,
+// What the operator gives, with keyed numbers. ConfigError if the samples are not found in it.
+[[nodiscard]] at::Tensor run_random(const Node& node, const c10::OperatorHandle& op,
+                                    const std::vector<c10::IValue>& arguments, int batch_dim,
                                     const nn::ForwardContext& context);
 
 }  // namespace sluice::graph

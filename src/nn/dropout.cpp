@@ -26,12 +26,13 @@ at::Tensor ids_for(const at::Tensor& x, const ForwardContext& context) {
   return context.sample_ids.to(x.device(), /*non_blocking=*/true).contiguous();
 }
 
-void fill_sample(std::uint64_t key, std::uint64_t threshold, float kept, std::int64_t count, float* factors) {
+constexpr double kUniform = -1;  // as p: the numbers themselves
+
+void fill_sample(std::uint64_t key, const gpu::MaskNumbers& mask, std::int64_t count, float* factors) {
   for (std::int64_t i = 0; i < count; i += 4) {
     const auto words = philox(key, 0, static_cast<std::uint64_t>(i / 4));
     const std::int64_t end = std::min<std::int64_t>(4, count - i);
-    for (std::int64_t j = 0; j < end; ++j)
-      factors[i + j] = words[static_cast<std::size_t>(j)] < threshold ? 0.0F : kept;
+    for (std::int64_t j = 0; j < end; ++j) factors[i + j] = gpu::mask_factor(mask, words[static_cast<std::size_t>(j)]);
   }
 }
 
@@ -40,6 +41,7 @@ std::uint64_t key_of_site(std::string_view site, const ForwardContext& context) 
 }
 
 gpu::MaskNumbers with_key(std::uint64_t key, double p) {
+  if (p == kUniform) return {.layer_key = key, .threshold = 0, .kept = 0};
   return {.layer_key = key,
           .threshold = static_cast<std::uint64_t>(std::llround(p * 0x1.0p32)),
           .kept = static_cast<float>(1.0 / (1.0 - p))};
@@ -125,12 +127,16 @@ at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view site, co
   auto* factors = mask.mutable_data_ptr<float>();
   parallel_for(0, samples, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s) {
-      fill_sample(derive_key(numbers.layer_key, static_cast<std::uint64_t>(id[s])), numbers.threshold, numbers.kept,
-                  count, factors + s * count);
+      fill_sample(derive_key(numbers.layer_key, static_cast<std::uint64_t>(id[s])), numbers, count,
+                  factors + s * count);
     }
   });
   call.made({mask});
   return mask.to(x.device(), factor_type(x));
+}
+
+at::Tensor keyed_uniform(const at::Tensor& x, std::string_view site, const ForwardContext& context) {
+  return dropout_mask(x, kUniform, site, context).to(x.scalar_type());
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context) {

@@ -20,6 +20,9 @@ at::Tensor dropout(const at::Tensor& x, double p, std::string_view site, const F
 // The factors, shaped and typed like x (float32 for bfloat16): 0 or 1 / (1 - p).
 at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context);
 
+// Numbers from [0, 1), a multiple of 2^-24 each, with the keys of dropout at this site. Shaped and typed like x.
+at::Tensor keyed_uniform(const at::Tensor& x, std::string_view site, const ForwardContext& context);
+
 // The keys of these factors for CPUs and GPUs. Waits for context.step_in_memory, which GPU kernels read by themselves.
 gpu::MaskNumbers mask_numbers(double p, std::string_view site, const ForwardContext& context);
 

@@ -69,13 +69,13 @@ class Buffers(nn.Module):
         self.out, self.late, self.detached = nn.Linear(4, 3), nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
 
     def forward(self, x):
-        x = x * self.scale if self.training or not self.writes else x / self.seen * self.late
+        x = x * self.scale if self.training or not self.writes else x / self.seen
         for layer in self.body:
             x = torch.tanh(layer(x))
         x = x * self.scale + self.detached.detach()
         if self.training and self.writes:
             self.seen.copy_(x.detach().abs().mean(0))
-        return self.out(x)
+        return self.out(x if self.training else x * self.late)
 
 
 class Streams(nn.Module):
@@ -108,9 +108,9 @@ class Marked(nn.Module):
     def forward(self, ids, labels):
         valid = labels >= 1
         valid[:, 0] = False
-        labels = labels - 1
+        labels.sub_(1)
         loss = nn.functional.cross_entropy(self.out(self.table(ids)).transpose(1, 2), labels.clamp(min=0), reduction="none")
-        return (loss * valid).sum() / valid.sum(), valid.sum()
+        return (loss * valid).sum() / valid.sum(), (valid.float() @ torch.tensor([1.0, 1.0, 1.0, 1.0])).sum()
 
 
 class Weighted(nn.Module):
@@ -259,11 +259,11 @@ class OwnModels(Exported):
                     torch.testing.assert_close(out[f"grad/{name}"], parameter.grad, rtol=1e-10, atol=1e-14)
 
     def test_counts_see_writes_through_views(self):
-        module = Marked().double()
+        module = Marked()
         batch = {"ids": torch.randint(0, 5, (6, 4)), "labels": torch.randint(0, 4, (6, 4))}
         batch["labels"][0, :2], batch["labels"][:, 2] = 0, 3
-        file = self.export(module, {name: value[:3] for name, value in batch.items()})
-        loss, _ = module(**batch)
+        file = self.export(module, {name: value[:3].clone() for name, value in batch.items()})
+        loss, _ = module.double()(batch["ids"], batch["labels"].clone())
         out = self.step(file, batch, pipeline={"chunks": 3})
         torch.testing.assert_close(out["loss"], loss.detach(), rtol=1e-12, atol=0)
 
@@ -340,6 +340,23 @@ class OwnModels(Exported):
                 error = (out[f"grad/{name}"] - parameter.grad).norm() / parameter.grad.norm()
                 self.assertLess(error, 0.03, name)
 
+    def test_bfloat16_leaves_out_what_autocast_leaves_out(self):
+        class Exact(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = nn.Linear(4, 3), nn.Linear(3, 3)
+
+            def forward(self, x):
+                with torch.autocast("cpu", enabled=False):
+                    x = self.first(x)
+                return self.last(x) * 0 + x
+
+        module = Exact()
+        file = self.export(module, {"x": torch.randn(3, 4)})
+        batch = {"x": torch.randn(6, 4), "targets": torch.randint(0, 3, (6,))}
+        losses = [self.step(file, batch, train={"precision": precision})["loss"].item() for precision in ("bf16", "fp32")]
+        self.assertAlmostEqual(*losses, delta=1e-6)
+
     def test_dropout_does_not_depend_on_the_plan(self):
         module = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.4), nn.ReLU(), nn.Linear(16, 16), nn.Dropout(0.2), nn.Linear(16, 3))
         file = self.export(module, {"input": torch.randn(3, 4)})
@@ -414,6 +431,14 @@ class OwnModels(Exported):
         self.refused(file, 2, "left, right, labels", data=data)
         save_file({"left": torch.randn(6, 12), "right": torch.randn(5, 5)}, self.folder / "data" / "train.safetensors")
         self.refused(file, 3, "'right' has 5 entries", data=data)
+        ids = {"input_ids": torch.full((6, 4), 31), "targets": torch.zeros(6, 4, dtype=torch.long)}
+        of_ids = self.export(Tied(), {"input_ids": torch.zeros(3, 4, dtype=torch.long)}, "ids.pt2")
+        save_file(ids, self.folder / "data" / "train.safetensors")
+        self.refused(of_ids, 2, "'input_ids'", "numbers from 0 to 30, and it holds 31", data=data)
+        self.refused(of_ids, 2, "model.context = 9", data=data, model={"context": 9})
+        done = cli.run("step", self.config(of_ids, data=data), "--batch", self.folder / "data" / "train.safetensors", "--out",
+                       self.folder / "o.safetensors")
+        self.assertEqual((done.returncode, "numbers from 0 to 30, and it holds 31" in cli.error_of(done)), (3, True), done.stderr)
         (self.folder / "broken.pt2").write_bytes(file.read_bytes()[: file.stat().st_size // 2])
         self.refused(self.folder / "broken.pt2", 7, "broken.pt2", data=data)
 

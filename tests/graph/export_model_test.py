@@ -61,6 +61,24 @@ def number():
 def many():
     return Net(), (torch.randn(3, 4), torch.randn(3, 4))
 
+class Region(Net):
+    def __init__(self, region):
+        super().__init__()
+        self.region = region
+
+    def forward(self, x):
+        with torch.no_grad():
+            x = x + 1
+            with self.region():
+                x = x * 2
+        return super().forward(x)
+
+def autocast():
+    return Region(lambda: torch.autocast("cpu", torch.bfloat16)), {"x": torch.randn(3, 4)}
+
+def gradients():
+    return Region(torch.enable_grad), {"x": torch.randn(3, 4)}
+
 def nothing():
     return 3
 
@@ -141,7 +159,8 @@ class ExportModel(unittest.TestCase):
         for function, says in (("fixed", "fixes the size of the batch"), ("single", "a batch of two samples or more"),
                                ("number", "the example of x is no tensor"), ("many", "2 example inputs, but forward() takes 1"),
                                ("nothing", "must return (module, example_inputs)"), ("broken", "ValueError: no data here"),
-                               ("other", "has no function other")):
+                               ("other", "has no function other"), ("autocast", "torch.autocast(...) in forward() is not supported"),
+                               ("gradients", "torch.enable_grad() within torch.no_grad()")):
             self.assertIn(says, self.refused(3, f"{self.net}:{function}"))
         self.assertIn("there is no such file", self.refused(3, f"{self.folder}/no.py:make"))
         self.net.write_text("import nonsense_of_this_test")
@@ -154,6 +173,8 @@ class ExportModel(unittest.TestCase):
         self.assertIn("name one of", self.refused(2))
         self.assertIn("name one of", self.refused(2, f"{self.net}:make", "--torchvision", "resnet18"))
         self.assertIn("belong together", self.refused(2, "--transformers", "BertModel"))
+        for words in (("--weights", "DEFAULT"), ("--image-size", 32), ("--classes", 3)):
+            self.assertIn(f"{words[0]} is of --torchvision", self.refused(2, f"{self.net}:make", *words))
         code, _, errors = self.call(f"{self.net}:make", "--out", self.folder / "m.pt")
         self.assertEqual(code, 2)
         self.assertIn("must end with .pt2", errors)

@@ -70,13 +70,14 @@ MODELS = {
     "shared statistics": lambda: (pattern_models.SharedStatistics(), {"x": torch.randn(BATCH, 6)}),
     "norms first": lambda: (pattern_models.NormsFirst(), {"x": torch.randn(BATCH, 3, 16, 16)}),
     "texts": lambda: (pattern_models.Texts(), {"ids": torch.randint(0, 20, (BATCH, TOKENS))}),
+    "regions": lambda: (pattern_models.Regions(), {"x": torch.randn(BATCH, 6)}),
     "mixed types": lambda: (pattern_models.MixedTypes(), {"x": torch.randn(BATCH, 6)}),
 }
 
 
 SOME = [name for name in MODELS if name not in ("efficientnet", "swin", "densenet")]
 # Elsewhere, LibTorch's products round by the addresses of their operands.
-SAME_BITS = set(MODELS) - {"unet", "written", "convolutions", "norms first", "shared statistics", "texts", "mixed types"}
+SAME_BITS = set(MODELS) - {"unet", "written", "convolutions", "norms first", "shared statistics", "texts", "regions", "mixed types"}
 
 
 class ExportedModels(unittest.TestCase):
@@ -169,6 +170,34 @@ class ExportedModels(unittest.TestCase):
                 torch.testing.assert_close(found[key], whole[key], rtol=1e-4, atol=1e-5, msg=f"{words} {key}")
         dropped = (whole["output"] - self.must_run("blocks")[0]["output"]).norm()
         self.assertEqual(dropped, 0, "the same step gives the same numbers")
+
+    def test_noise_is_drawn_from_its_distribution(self):
+        class Noisy(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = nn.Linear(3, 64), nn.Linear(64, 64)
+
+            def forward(self, x):
+                h = self.first(x)
+                numbers = [torch.randn_like(h), torch.rand_like(h), torch.randn(x.size(0), 64), torch.rand(x.size(0), 64),
+                           torch.empty_like(h).uniform_(-1, 3), torch.empty_like(h).normal_(2, 0.5),
+                           torch.bernoulli(torch.full_like(h, 0.3)), torch.randint(4, (x.size(0), 64)), torch.randint(5, 9, (x.size(0), 64))]
+                return torch.cat([self.last(h) * 0 + one for one in numbers], 1)
+
+        self.export(Noisy(), {"x": torch.randn(40, 3)})
+        save_file({"x": torch.randn(40, 3), "gradient": torch.randn(40, 9 * 64)}, self.folder / "in.safetensors")
+        whole, _ = self.must_run("blocks")
+        third, quarter = 1 / 12**0.5, (15 / 12)**0.5
+        wanted = [(0, 1), (0.5, third), (0, 1), (0.5, third), (1, 4 * third), (2, 0.5), (0.3, 0.21**0.5), (1.5, quarter), (6.5, quarter)]
+        for numbers, (mean, deviation) in zip(whole["output"].split(64, 1), wanted):
+            self.assertAlmostEqual(numbers.mean().item(), mean, delta=0.1 * deviation)
+            self.assertAlmostEqual(numbers.std().item(), deviation, delta=0.1 * deviation)
+            self.assertEqual(len({tuple(row.tolist()) for row in numbers}), 40, "samples have numbers of their own")
+        parts = whole["output"].split(64, 1)
+        self.assertLess(torch.corrcoef(torch.stack([part.flatten() for part in parts])).fill_diagonal_(0).abs().max(), 0.1)
+        torch.testing.assert_close(whole["evaluation"], whole["output"])
+        for words in (("none",), ("1",), ("blocks", "halves")):
+            torch.testing.assert_close(self.must_run(*words)[0]["output"], whole["output"], msg=str(words))
 
     def test_models_equal_pytorch_cut_anywhere(self):
         models = long_tests.some(SOME, list(MODELS), "large models")

@@ -15,7 +15,7 @@ class Convolutions(nn.Module):
         self.tall, self.grouped = nn.Conv2d(16, 16, (3, 1), padding=(1, 0)), nn.Conv2d(16, 16, 3, padding=1, groups=4)
         self.reduce = nn.Conv2d(16, 16, 1, stride=2)
         self.reduce.weight.requires_grad_(False)  # its bias is trained
-        self.norm, self.plain = nn.BatchNorm2d(16, eps=1e-2, momentum=0.3), nn.BatchNorm2d(16, affine=False)
+        self.norm, self.plain = nn.BatchNorm2d(16, eps=1e-2, momentum=0.3), nn.BatchNorm2d(16, affine=False, momentum=0.2)
         self.shared, self.frozen = nn.BatchNorm2d(16), nn.BatchNorm2d(16).requires_grad_(False)
         self.flat, self.last = nn.BatchNorm1d(16), nn.Linear(16, 4)
 
@@ -112,6 +112,26 @@ class Texts(nn.Module):
         x = x + self.down(F.silu(self.narrow(x)) * self.up(x))  # one has a bias
         x = x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + 1e-5) * self.scale
         return self.last(F.gelu(x) + F.gelu(x, approximate="tanh"))
+
+
+class Regions(nn.Module):
+    """Parts without gradients or autocast; a buffer is an average of values that are trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.exact, self.last = nn.Linear(6, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+        self.register_buffer("average", torch.zeros(16))
+
+    def forward(self, x):
+        x = self.first(x)
+        with torch.no_grad():
+            if self.training:
+                self.average.mul_(0.9).add_(x.mean(0), alpha=0.1)
+            with torch.autocast("cpu", enabled=False):
+                scale, shift = (self.exact(x) - self.average).tanh(), x.mean(0, keepdim=True)
+        with torch.autocast("cpu", enabled=False):
+            y = self.exact(x * scale + shift)
+        return self.last(y + self.average)
 
 
 class MixedTypes(nn.Module):

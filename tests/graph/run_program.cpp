@@ -72,7 +72,8 @@ storage::TensorMap state_of(const Layers& layers) {
 
 at::Tensor evaluate(const Layers& layers, nn::Tensors values) {
   const at::NoGradGuard no_grad;
-  for (const auto& layer : layers) values = layer->forward_all(values, {});
+  const nn::ForwardContext context{.sample_ids = at::arange(values.front().size(0), at::kLong)};
+  for (const auto& layer : layers) values = layer->forward_all(values, context);
   return values.front();
 }
 

@@ -36,7 +36,7 @@ SLUICE_DEVICE inline std::uint64_t derived_key(std::uint64_t key, std::uint64_t 
 }
 
 // Parameters of one layer's dropout mask. Element i of a sample takes word i % 4 of block i / 4 under the sample's key:
-// below the threshold it is dropped, else multiplied by `kept`.
+// below the threshold it is dropped, else multiplied by `kept`. If `kept` is 0, it is a number from [0, 1) itself.
 struct MaskNumbers {
   std::uint64_t layer_key;  // of the call site in this step; if `step` is set, of the call site alone
   std::uint64_t threshold;  // 2^32 times the dropout probability
@@ -54,6 +54,7 @@ SLUICE_DEVICE inline std::uint64_t sample_key(const MaskNumbers& mask, std::int6
 }
 
 SLUICE_DEVICE inline float mask_factor(const MaskNumbers& mask, std::uint32_t word) {
+  if (mask.kept == 0) return static_cast<float>(word >> 8U) * 0x1.0p-24F;
   return word < mask.threshold ? 0.0F : mask.kept;
 }
 
