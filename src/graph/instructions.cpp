@@ -50,7 +50,9 @@ class Instructions::Call {
       case Kind::kOperator: call(instruction); break;
       case Kind::kNumber: stack_ = {compute_number(*instruction.node, stack_)}; break;
       case Kind::kPattern: stack_ = {instruction.run(tensors_of(stack_), context)}; break;
-      case Kind::kRandom: stack_ = {run_random(*instruction.node, *instruction.op, stack_, instruction.batch_dim, context)}; break;
+      case Kind::kRandom:
+        stack_ = {run_random(*instruction.node, *instruction.op, stack_, instruction.batch_dim, context)};
+        break;
     }
     put_outputs(instruction);
     for (const int last : instruction.last_uses) slot(last) = IValue();
@@ -59,7 +61,7 @@ class Instructions::Call {
  private:
   void call(const Instruction& instruction) {
     const c10::impl::ExcludeDispatchKeyGuard without(instruction.node->without_autocast ? c10::autocast_dispatch_keyset
-                                                                                         : c10::DispatchKeySet());
+                                                                                        : c10::DispatchKeySet());
     instruction.op->callBoxed(stack_);
   }
   [[nodiscard]] static nn::Tensors tensors_of(const std::vector<IValue>& values) {

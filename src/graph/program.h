@@ -60,12 +60,12 @@ struct Node {
   std::string target;    // "aten::conv2d", or Python's "_operator.mul" for numbers
   std::string overload;  // "Tensor"; empty: the default one
   std::vector<NamedArgument> arguments;
-  std::vector<ValueId> outputs;  // kNoValue: not used
-  bool has_list = false;         // the operator returns one list, of the outputs
-  std::string name;              // of the node in the file
-  std::string module;            // "layer1.0.conv1"; empty: the model itself
-  std::string module_class;      // "torch.nn.modules.conv.Conv2d"
-  std::string line;              // of the user's Python: "File ..., line 12, in forward"; may be empty
+  std::vector<ValueId> outputs;   // kNoValue: not used
+  bool has_list = false;          // the operator returns one list, of the outputs
+  std::string name;               // of the node in the file
+  std::string module;             // "layer1.0.conv1"; empty: the model itself
+  std::string module_class;       // "torch.nn.modules.conv.Conv2d"
+  std::string line;               // of the user's Python: "File ..., line 12, in forward"; may be empty
   bool without_autocast = false;  // inside `with torch.autocast(enabled=False)`
 
   // The node for messages: its operator, name and line.

@@ -435,7 +435,7 @@ class OwnModels(Exported):
         of_ids = self.export(Tied(), {"input_ids": torch.zeros(3, 4, dtype=torch.long)}, "ids.pt2")
         save_file(ids, self.folder / "data" / "train.safetensors")
         self.refused(of_ids, 2, "'input_ids'", "numbers from 0 to 30, and it holds 31", data=data)
-        self.refused(of_ids, 2, "model.context = 9", data=data, model={"context": 9})
+        self.refused(file, 2, "model.context = 9", data=data, model={"context": 9})
         done = cli.run("step", self.config(of_ids, data=data), "--batch", self.folder / "data" / "train.safetensors", "--out",
                        self.folder / "o.safetensors")
         self.assertEqual((done.returncode, "numbers from 0 to 30, and it holds 31" in cli.error_of(done)), (3, True), done.stderr)

@@ -155,12 +155,14 @@ class ExportModel(unittest.TestCase):
             self.assertEqual(len(errors.splitlines()), 1, errors)
         return errors
 
+    def test_gradients_can_be_switched_on_again(self):
+        self.must_call(f"{self.net}:gradients")  # which compares them
+
     def test_what_cannot_be_exported_is_said_in_one_line(self):
         for function, says in (("fixed", "fixes the size of the batch"), ("single", "a batch of two samples or more"),
                                ("number", "the example of x is no tensor"), ("many", "2 example inputs, but forward() takes 1"),
                                ("nothing", "must return (module, example_inputs)"), ("broken", "ValueError: no data here"),
-                               ("other", "has no function other"), ("autocast", "torch.autocast(...) in forward() is not supported"),
-                               ("gradients", "torch.enable_grad() within torch.no_grad()")):
+                               ("other", "has no function other"), ("autocast", "torch.autocast(...) in forward() is not supported")):
             self.assertIn(says, self.refused(3, f"{self.net}:{function}"))
         self.assertIn("there is no such file", self.refused(3, f"{self.folder}/no.py:make"))
         self.net.write_text("import nonsense_of_this_test")

@@ -209,7 +209,7 @@ class ExportedModels(unittest.TestCase):
                 self.assertGreater(len(layers["1"]), len(layers["blocks"]))
 
     def test_models_equal_pytorch_in_float64(self):
-        for name in ("resnet18", "bert", "llama", "t5", "unet", "shared", "written"):
+        for name in ("resnet18", "bert", "llama", "t5", "unet", "shared", "written", "regions"):
             with self.subTest(model=name):
                 self.assert_equals_torch(name, torch.float64)
 

@@ -131,7 +131,7 @@ class Regions(nn.Module):
                 scale, shift = (self.exact(x) - self.average).tanh(), x.mean(0, keepdim=True)
         with torch.autocast("cpu", enabled=False):
             y = self.exact(x * scale + shift)
-        return self.last(y + self.average)
+        return self.last(torch.tanh(y + self.average))
 
 
 class MixedTypes(nn.Module):
