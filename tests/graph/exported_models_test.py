@@ -184,16 +184,21 @@ class ExportedModels(unittest.TestCase):
                            torch.bernoulli(torch.full_like(h, 0.3)), torch.randint(4, (x.size(0), 64)), torch.randint(5, 9, (x.size(0), 64))]
                 return torch.cat([self.last(h) * 0 + one for one in numbers], 1)
 
-        self.export(Noisy(), {"x": torch.randn(40, 3)})
-        save_file({"x": torch.randn(40, 3), "gradient": torch.randn(40, 9 * 64)}, self.folder / "in.safetensors")
+        self.export(Noisy(), {"x": torch.randn(400, 3)})
+        save_file({"x": torch.randn(400, 3), "gradient": torch.randn(400, 9 * 64)}, self.folder / "in.safetensors")
         whole, _ = self.must_run("blocks")
         third, quarter = 1 / 12**0.5, (15 / 12)**0.5
         wanted = [(0, 1), (0.5, third), (0, 1), (0.5, third), (1, 4 * third), (2, 0.5), (0.3, 0.21**0.5), (1.5, quarter), (6.5, quarter)]
         for numbers, (mean, deviation) in zip(whole["output"].split(64, 1), wanted):
             self.assertAlmostEqual(numbers.mean().item(), mean, delta=0.1 * deviation)
             self.assertAlmostEqual(numbers.std().item(), deviation, delta=0.1 * deviation)
-            self.assertEqual(len({tuple(row.tolist()) for row in numbers}), 40, "samples have numbers of their own")
+            self.assertEqual(len({tuple(row.tolist()) for row in numbers}), 400, "samples have numbers of their own")
         parts = whole["output"].split(64, 1)
+        ranks = torch.arange(1, 400 * 64 + 1) / (400 * 64)
+        for number, chance in {0: torch.special.ndtr, 1: lambda x: x, 2: torch.special.ndtr, 3: lambda x: x,
+                               4: lambda x: (x + 1) / 4, 5: lambda x: torch.special.ndtr((x - 2) / 0.5)}.items():
+            distance = (chance(parts[number].flatten().sort().values) - ranks).abs().max()  # Kolmogorov and Smirnov's
+            self.assertLess(distance, 2 / (400 * 64)**0.5, number)
         self.assertLess(torch.corrcoef(torch.stack([part.flatten() for part in parts])).fill_diagonal_(0).abs().max(), 0.1)
         torch.testing.assert_close(whole["evaluation"], whole["output"])
         for words in (("none",), ("1",), ("blocks", "halves")):

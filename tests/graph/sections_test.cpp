@@ -187,6 +187,17 @@ TEST(Sections, MakeMasksAgainAndPassOnlyWhatWeightsMade) {
   EXPECT_THAT(sections[1].states, ElementsAre(2, 3));
 }
 
+TEST(Sections, MakeAMaskAgainThatIsWrittenTo) {
+  Builder builder;
+  const ValueId x = builder.input(InputKind::kUser), a = builder.input(InputKind::kParameter);
+  const ValueId mask = builder.node("add", {x, x});
+  const ValueId y = builder.node("linear", {x, a});
+  builder.node("add_", {mask, x});
+  builder.program.outputs = {builder.node("mul", {builder.node("linear", {y, a}), mask})};
+  EXPECT_THAT(possible_cuts(builder.program), ElementsAre(2, 3, 4));
+  EXPECT_THAT(cut_at(builder.program, {3})[1].nodes, ElementsAre(0, 2, 3, 4));
+}
+
 TEST(Sections, KeepAMemoryInOnePieceUntilItsLastWrite) {
   Builder builder;
   const ValueId x = builder.input(InputKind::kUser), a = builder.input(InputKind::kParameter),
