@@ -18,7 +18,7 @@ import torch  # noqa: E402
 import torchvision  # noqa: E402
 import transformers  # noqa: E402
 from check_exported import without_dropout  # noqa: E402
-from pattern_models import TwoInputsShared, UNet, Written, padded  # noqa: E402
+from pattern_models import Orders, Regions, Sizes, TwoInputsShared, UNet, Written, padded  # noqa: E402
 from torch import nn  # noqa: E402
 
 VOCABULARY, CLASSES, IMAGE = 100, 10, 64
@@ -172,6 +172,9 @@ def own_models():
             Model("written", "own", lambda: (Written(), {"x": torch.randn(3, 6)})),
             Model("own_loss", "own", lambda: (OwnLoss(), {"ids": pair["ids"], "targets": pair["ids"].clone()}), has_loss=True,
                   numbers={"ids": 20, "targets": 20}),
+            Model("orders", "own", lambda: (Orders(), {"x": torch.randn(3, 3, 8, 8)})),
+            Model("sizes", "own", lambda: (Sizes(), {"ids": pair["ids"]}), numbers={"ids": 20}),
+            Model("regions", "own", lambda: (Regions(), {"x": torch.randn(3, 6)})),
             Model("experts", "own", lambda: (Experts(), {"x": torch.randn(6, 8)}), refusal="depends on the values")]
 
 

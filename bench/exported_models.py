@@ -127,7 +127,7 @@ def logits_of(output):
 
 def loss_sum(model, module, batch, names):
     """The loss of a micro-batch, summed over its targets."""
-    output = module(**{name: batch[name] for name in names})
+    output = module(**{name: batch[name].clone() for name in names})
     if model.has_loss:
         return output[0] * output[1]
     logits = logits_of(output)

@@ -26,7 +26,6 @@ Exit codes: 0 done, 1 --check found a difference, 2 bad usage, 3 the model canno
 import argparse
 import collections
 import contextlib
-import copy
 import difflib
 import importlib.util
 import inspect
@@ -194,9 +193,43 @@ def check_inputs(inputs):
 
 def export(module, inputs):
     """The program, with an open batch, and open lengths if the model allows it."""
-    opened, maybe = torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO
+    exported = export_with(module, inputs, torch.export.Dim.AUTO)
+    if (guard := broken_guard(exported, inputs)) is None:
+        return exported
+    exported = export_with(module, inputs, torch.export.Dim.STATIC)
+    if (other := broken_guard(exported, inputs)) is not None:
+        raise CannotExport("the model fixes the size of the batch to that of the example inputs; take it from the input "
+                           f"(x.size(0)), and do not turn it into a number of Python: {other}")
+    print(f"the length of texts is fixed to that of the example, because the model turns it into a number of Python: {guard}")
+    return exported
+
+
+def broken_guard(exported, inputs):
+    """What the program assumes of sizes that its open dimensions do not keep; None: nothing."""
+    values = {node.name: node.meta.get("val") for node in exported.graph.nodes if node.op == "placeholder"}
+    others = {}
+    for name, value in inputs.items():
+        others[name] = value[torch.arange(len(value) + 2) % len(value)]
+        size = values[name].shape[1] if value.dim() > 1 else 0
+        if isinstance(size, torch.SymInt) and size.node.expr in exported.range_constraints:
+            largest = exported.range_constraints[size.node.expr].upper
+            length = value.shape[1] + (2 if largest >= value.shape[1] + 2 else -1)
+            others[name] = others[name][:, torch.arange(length) % value.shape[1]]
+    try:
+        with torch.no_grad():
+            exported.module()(**others)
+    except AssertionError as error:
+        if "Guard failed" in str(error):
+            return first_line(error).removeprefix("Guard failed: ")
+    except Exception:  # of other values, such as positions beyond a table
+        return None
+    return None
+
+
+def export_with(module, inputs, lengths):
+    opened = torch.export.Dim.DYNAMIC
     is_text = {name: value.dim() > 1 and not value.is_floating_point() for name, value in inputs.items()}
-    sizes = {name: {0: opened, 1: maybe} if is_text[name] else {0: opened} for name in inputs}
+    sizes = {name: {0: opened, 1: lengths} if is_text[name] else {0: opened} for name in inputs}
     try:
         return export_regions.without_regions(torch.export.export(module, (), inputs, dynamic_shapes=sizes, strict=False))
     except export_regions.RefusedRegion as error:
@@ -209,20 +242,27 @@ def export(module, inputs):
 
 
 def first_output(output):
-    return output if isinstance(output, torch.Tensor) else next(iter(output.values())) if isinstance(output, dict) else output[0]
+    return next(one for one in torch.utils._pytree.tree_leaves(output) if isinstance(one, torch.Tensor))
 
 
 def gradients_of(module, inputs):
+    """Of the sum of the first output. The module keeps its buffers."""
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     torch.manual_seed(0)
-    first_output(module(**inputs)).float().sum().backward()
-    return {name: parameter.grad for name, parameter in module.named_parameters() if parameter.grad is not None}
+    total = first_output(module(**{name: value.clone() for name, value in inputs.items()})).float().sum()
+    gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+    with torch.no_grad():
+        for name, buffer in module.named_buffers():
+            buffer.copy_(buffers[name])
+    return {name: gradient for name, gradient in zip(parameters, gradients) if gradient is not None}
 
 
 def check_gradients(module, exported, inputs):
     """The program has the module's gradients: torch.export leaves out the backward of an autograd.Function."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted, found = (gradients_of(copy.deepcopy(one), inputs) for one in (module, exported.module()))
+        wanted, found = (gradients_of(one, inputs) for one in (module, exported.module()))
     largest = max((gradient.norm() for gradient in wanted.values()), default=torch.zeros(()))
     for name, gradient in wanted.items():
         other = found.get(name, torch.zeros_like(gradient))
@@ -365,13 +405,13 @@ def main():
         outputs = list(exported.graph_signature.user_outputs)
         if arguments.loss and not any(node.name == outputs[0] and node.meta["val"].dim() == 0 for node in exported.graph.nodes):
             raise CannotExport("--loss: the first output of the module is no single number")
+        write(exported, evaluation, arguments.out, source_of(arguments))
     except CannotExport as error:
         print(f"export_model.py: {first_line(error)}", file=sys.stderr)
         sys.exit(3)
     except Exception as error:  # of the module, torchvision or transformers
         print(f"export_model.py: {type(error).__name__}: {first_line(error)}", file=sys.stderr)
         sys.exit(3)
-    write(exported, evaluation, arguments.out, source_of(arguments))
     report(exported, arguments.out)
 
 

@@ -77,6 +77,24 @@ std::vector<ValueId> written_by(const Node& node) {
   return values;
 }
 
+bool may_be_view(const Node& node) { return !may_share(node).empty(); }
+
+std::vector<bool> seen_orders(const Program& program, const Aliases& aliases) {
+  constexpr std::string_view kByOrder = " contiguous flatten ravel reshape reshape_as view view_as as_strided ";
+  std::vector<bool> seen(program.values.size(), false);
+  for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
+    const Node& node = program.nodes[n];
+    if (!is_listed(operator_name(node), kByOrder)) continue;
+    for (const ValueId value : may_share(node)) {
+      const std::vector<int>& writers = aliases.writers[aliases.group[value]];
+      if (!writers.empty() && writers.back() > n) seen[aliases.group[value]] = true;
+    }
+  }
+  const std::vector<bool> of_group = seen;
+  for (std::size_t value = 0; value < seen.size(); ++value) seen[value] = of_group[aliases.group[value]];
+  return seen;
+}
+
 std::vector<int> makers_in(const Program& program) {
   std::vector<int> makers(program.values.size(), -1);
   for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {

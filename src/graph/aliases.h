@@ -19,6 +19,12 @@ struct Aliases {
 };
 [[nodiscard]] Aliases find_aliases(const Program& program);
 
+// [value]: whether the order of its numbers in memory is seen, because something writes to it after an operator that
+// gives a view in one order and a copy in another, such as "reshape".
+[[nodiscard]] std::vector<bool> seen_orders(const Program& program, const Aliases& aliases);
+// Whether the node's result is, or may be, a view of what it takes.
+[[nodiscard]] bool may_be_view(const Node& node);
+
 // Numbers of the program's inputs whose values its first output depends on, not counting what is detached.
 [[nodiscard]] std::vector<int> differentiated_inputs(const Program& program, const Aliases& aliases);
 

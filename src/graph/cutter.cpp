@@ -76,14 +76,17 @@ Cutter::Cutter(const Program& program)
 
 std::vector<int> Cutter::passing_counts() const {
   std::vector<int> counts(nodes() + 1, 0);
+  std::vector<std::pair<int, int>> closed = undivided();
   for (std::size_t value = 0; value < maker_.size(); ++value) {
     if (!passes(value) || last_use_[value] <= maker_[value]) continue;
     ++counts[maker_[value] + 1];
     --counts[std::min(last_use_[value] + 1, nodes())];
+    // Stages send the gradients of real numbers only.
+    if (is_complex(program_.values[value])) closed.emplace_back(maker_[value], last_use_[value]);
   }
   for (int n = 1; n < nodes(); ++n) counts[n] += counts[n - 1];
   counts.pop_back();
-  for (const auto& [first, last] : undivided()) {
+  for (const auto& [first, last] : closed) {
     for (int n = first + 1; n <= std::min(last, nodes() - 1); ++n) counts[n] = -1;
   }
   return counts;

@@ -35,6 +35,18 @@ std::optional<at::Device> device_of(const nn::Tensors& tensors) {
   return known == tensors.end() ? std::nullopt : std::optional(known->device());
 }
 
+namespace {
+
+// The tensor with its dimensions in this order in memory (Value::order).
+at::Tensor in_order(const at::Tensor& tensor, const std::vector<std::int64_t>& order) {
+  if (order.empty()) return tensor.contiguous();
+  std::vector<std::int64_t> back(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) back[order[i]] = static_cast<std::int64_t>(i);
+  return tensor.permute(order).contiguous().permute(back);
+}
+
+}  // namespace
+
 // The values of a call.
 class Instructions::Call {
  public:
@@ -46,6 +58,7 @@ class Instructions::Call {
     stack_ = instruction.arguments;
     for (const int argument : instruction.device_arguments) stack_[argument] = device_;
     for (const Fill& fill : instruction.fills) stack_[fill.argument] = value_of(fill);
+    if (instruction.argument_order) stack_[0] = in_order(stack_[0].toTensor(), *instruction.argument_order);
     switch (instruction.kind) {
       case Kind::kOperator: call(instruction); break;
       case Kind::kNumber: stack_ = {compute_number(*instruction.node, stack_)}; break;
@@ -74,6 +87,7 @@ class Instructions::Call {
   [[nodiscard]] IValue value_of(const Fill& fill) {
     switch (fill.as) {
       case Fill::As::kValue: return slot(fill.slots.front());
+      case Fill::As::kNumberTensor: return number_tensor(slot(fill.slots.front()).toScalar());
       case Fill::As::kNumbers: {
         c10::List<std::int64_t> numbers;
         for (std::size_t i = 0; i < fill.slots.size(); ++i)
@@ -94,7 +108,9 @@ class Instructions::Call {
 
   void put_outputs(const Instruction& instruction) {
     const auto put = [&](std::size_t i, IValue value) {
-      if (instruction.outputs[i] >= 0) slot(instruction.outputs[i]) = std::move(value);
+      if (instruction.outputs[i] < 0) return;
+      if (instruction.output_order && value.isTensor()) value = in_order(value.toTensor(), *instruction.output_order);
+      slot(instruction.outputs[i]) = std::move(value);
     };
     if (instruction.kind != Kind::kPattern && instruction.node->has_list) {
       const std::vector<at::Tensor> tensors = stack_.at(0).toTensorVector();
@@ -129,6 +145,7 @@ Instructions::Instructions(const Program& program, const Section& section, const
     take_slots_.push_back(slot_of(value));
     is_taken_number_.push_back(program.values[value].kind == ValueKind::kNumber);
     is_written_.push_back(is_written(value));
+    is_input_.push_back(is_user_input(program, value));
   }
   add_nodes(section, options);
   for (const ValueId value : section.gives) {
@@ -171,6 +188,7 @@ void Instructions::add_nodes(const Section& section, const InstructionOptions& o
       reshape_views(node, section);
       note_special(node, section, written_states);
     }
+    keep_order(node, pattern != patterns.end(), options);
   }
 }
 
@@ -211,6 +229,19 @@ void Instructions::check_context(const nn::ForwardContext& context) const {
     throw ConfigError(reader_->described(),
                       " reads a buffer that training changes, which cannot be computed again; set pipeline.recompute = "
                       "\"none\"");
+}
+
+// Layers of ours give tensors in another order in memory. It is seen by writes to views of them, and by some operators.
+void Instructions::keep_order(const Node& node, bool is_pattern, const InstructionOptions& options) {
+  if (node.outputs.empty() || node.outputs.front() == kNoValue) return;
+  const ValueId output = node.outputs.front();
+  const bool is_new = is_pattern || !may_be_view(node);
+  if (is_new && options.order_is_seen != nullptr && (*options.order_is_seen)[output])
+    instructions_.back().output_order = program_.values[output].order;
+  const bool sees_order = is_one_of(node, {"aten::as_strided", "aten::view_as_complex"}) ||
+                          (node.target == "aten::view" && node.overload == "dtype");
+  const ValueId self = NodeArguments(node).value("self");
+  if (sees_order && !is_pattern && self != kNoValue) instructions_.back().argument_order = program_.values[self].order;
 }
 
 // Layers of ours may give a tensor in another order in memory, of which there is no such view.
@@ -281,6 +312,10 @@ void Instructions::add_numbers(const Node& node, Instruction& instruction) const
       }
     } else if (const auto* tensor = std::get_if<TensorArgument>(&argument.value)) {
       instruction.fills.push_back({.argument = position, .slots = {slots_[tensor->value]}});
+    } else if (const auto* real = std::get_if<double>(&argument.value)) {
+      instruction.arguments.back() = *real;
+    } else if (const auto* flag = std::get_if<bool>(&argument.value)) {
+      instruction.arguments.back() = *flag;
     } else {
       refuse(node, "is not supported for sizes");
     }
@@ -296,16 +331,10 @@ nn::Tensors Instructions::run(const nn::Tensors& states, const nn::Tensors& take
   // Nodes write to copies: autograd keeps what they take, and states share a memory that later layers write to.
   nn::Tensors written = states;
   for (std::size_t i = 0; i < states.size(); ++i) {
-    if (is_state_written_[i]) written[i] = states[i].clone();
+    if (is_state_written_[i]) written[i] = states[i].clone(at::MemoryFormat::Contiguous);
     call.slot(state_slots_[i]) = written[i];
   }
-  for (std::size_t i = 0; i < take_slots_.size(); ++i) {
-    if (is_taken_number_[i]) {
-      call.slot(take_slots_[i]) = takes[i].item<std::int64_t>();
-    } else {
-      call.slot(take_slots_[i]) = is_written_[i] ? takes[i].clone() : takes[i];
-    }
-  }
+  for (std::size_t i = 0; i < take_slots_.size(); ++i) call.slot(take_slots_[i]) = taken(i, takes[i]);
   for (const Instruction& instruction : instructions_) call.run(instruction, context);
   if (mode_ == Mode::kTraining && context.update_statistics) {
     const at::NoGradGuard no_grad;
@@ -316,13 +345,19 @@ nn::Tensors Instructions::run(const nn::Tensors& states, const nn::Tensors& take
   return given(call, takes);
 }
 
+IValue Instructions::taken(std::size_t i, const at::Tensor& tensor) const {
+  if (is_taken_number_[i]) return tensor.item();
+  const at::Tensor own = is_input_[i] ? tensor.detach() : tensor;
+  return is_written_[i] ? own.clone(at::MemoryFormat::Contiguous) : own;
+}
+
 nn::Tensors Instructions::given(Call& call, const nn::Tensors& takes) const {
   nn::Tensors gives;
   for (std::size_t i = 0; i < give_slots_.size(); ++i) {
     const IValue& value = call.slot(give_slots_[i]);
-    gives.push_back(passed_on_[i] >= 0 ? takes[passed_on_[i]]
-                    : value.isInt()    ? at::scalar_tensor(value.toInt(), at::kLong)
-                                       : value.toTensor());
+    gives.push_back(passed_on_[i] >= 0 ? takes[passed_on_[i]].detach()
+                    : value.isTensor() ? value.toTensor()
+                                       : number_tensor(value.toScalar()));
   }
   return gives;
 }

@@ -26,7 +26,7 @@ struct Instruction {
   enum class Kind : std::uint8_t { kOperator, kNumber, kRandom, kPattern };
   // An argument that is known in the call.
   struct Fill {
-    enum class As : std::uint8_t { kValue, kTensors, kOptionalTensors, kNumbers };
+    enum class As : std::uint8_t { kValue, kNumberTensor, kTensors, kOptionalTensors, kNumbers };
     int argument = 0;
     std::vector<int> slots = {};             // -1: no tensor, or a fixed number
     std::vector<std::int64_t> numbers = {};  // those that are fixed
@@ -39,7 +39,9 @@ struct Instruction {
   std::vector<c10::IValue> arguments;
   std::vector<Fill> fills;
   std::vector<int> device_arguments;
-  std::vector<int> outputs;       // slots; -1: not wanted
+  std::vector<int> outputs;  // slots; -1: not wanted
+  // Value::order of the outputs, and of the first argument, if it must be kept.
+  std::optional<std::vector<std::int64_t>> output_order, argument_order;
   std::vector<int> last_uses;     // slots that no later instruction takes
   int batch_dim = 0;              // of a random node: the dimension of the samples
   const char* pattern = nullptr;  // name of the pattern; null: one node
@@ -50,6 +52,7 @@ struct InstructionOptions {
   Mode mode = Mode::kTraining;
   at::ScalarType from = at::kFloat, to = at::kFloat;  // floating-point type of the export, and of the model
   std::vector<Pattern> patterns = {};                 // that replace nodes of the section
+  const std::vector<bool>* order_is_seen = nullptr;   // seen_orders() of the program; null: all nodes run as they are
 };
 
 // The device of the first tensor with a dimension: numbers may be on the CPU. Nothing if there is no such tensor.
@@ -75,10 +78,12 @@ class Instructions {
   // states: values of states that the section writes to.
   void note_special(const Node& node, const Section& section, std::set<ValueId>& states);
   void check_context(const nn::ForwardContext& context) const;
+  void keep_order(const Node& node, bool is_pattern, const InstructionOptions& options);
   void reshape_views(const Node& node, const Section& section);
   void add_numbers(const Node& node, Instruction& instruction) const;
   void note_last_uses();
   class Call;
+  [[nodiscard]] c10::IValue taken(std::size_t i, const at::Tensor& tensor) const;
   [[nodiscard]] nn::Tensors given(Call& call, const nn::Tensors& takes) const;
 
   const Program& program_;
@@ -87,10 +92,10 @@ class Instructions {
   int slot_count_ = 0;
   std::vector<int> state_slots_, take_slots_, give_slots_;
   std::vector<bool> is_state_written_, is_written_;  // an operator in place may write to the state, or to what is taken
-  std::vector<bool> is_taken_number_;
-  const Node* norm_ = nullptr;    // a batch norm in training that no layer of ours stands for
-  const Node* reader_ = nullptr;  // a node that reads a state which the section writes to
-  std::vector<int> passed_on_;    // [output]: input that is passed on unchanged; -1: computed here
+  std::vector<bool> is_taken_number_, is_input_;     // [take]; inputs of the model carry no gradient
+  const Node* norm_ = nullptr;                       // a batch norm in training that no layer of ours stands for
+  const Node* reader_ = nullptr;                     // a node that reads a state which the section writes to
+  std::vector<int> passed_on_;                       // [output]: input that is passed on unchanged; -1: computed here
   std::vector<Instruction> instructions_;
 };
 

@@ -86,6 +86,7 @@ struct CutProgram {
   Mode mode;
   bool has_patterns = true;  // false: every node runs as it is
   Aliases aliases = find_aliases(program);
+  std::vector<bool> order_is_seen = seen_orders(program, aliases);
 };
 
 const Node* first_user(const Program& program, const Section& section, ValueId value) {
@@ -153,7 +154,8 @@ class GraphLayer final : public nn::Layer {
       const Input& input = part.program.inputs[state];
       states.push_back(state_of(input, first_user(part.program, section, input.value), owned));
     }
-    InstructionOptions options{part.mode, from_, options_.dtype};
+    InstructionOptions options{.mode = part.mode, .from = from_, .to = options_.dtype};
+    options.order_is_seen = &part.order_is_seen;
     if (part.has_patterns)
       options.patterns = find_patterns(part.program, part.aliases, section, pattern_options(part.mode));
     for (const Pattern& pattern : options.patterns) {

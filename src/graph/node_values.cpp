@@ -40,15 +40,8 @@ bool is_list_of(const c10::TypePtr& type, c10::TypeKind kind) {
   return list && list->getElementType()->kind() == kind;
 }
 
-// Where an operator takes a tensor, Python's numbers take part in promotion as numbers do.
 IValue number_as(const c10::TypePtr& type, const at::Scalar& number) {
-  if (type->kind() == c10::TypeKind::TensorType) {
-    at::Tensor tensor = at::scalar_tensor(number, number.isFloatingPoint() ? at::kDouble
-                                                  : number.isBoolean()     ? at::kBool
-                                                                           : at::kLong);
-    tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-    return tensor;
-  }
+  if (type->kind() == c10::TypeKind::TensorType) return number_tensor(number);
   if (type->kind() == c10::TypeKind::FloatType) return number.toDouble();
   if (number.isFloatingPoint()) return number.toDouble();
   return number.isBoolean() ? IValue(number.toBool()) : IValue(number.toLong());
@@ -81,7 +74,10 @@ class Filler {
     if (number.value == kNoValue) {
       value = number_as(type, number.fixed);
     } else {
-      instruction_.fills.push_back({.argument = position, .slots = {slots_[number.value]}});
+      const bool is_tensor = type->kind() == c10::TypeKind::TensorType;
+      instruction_.fills.push_back({.argument = position,
+                                    .slots = {slots_[number.value]},
+                                    .as = is_tensor ? Fill::As::kNumberTensor : Fill::As::kValue});
     }
   }
   void set(double number, const c10::TypePtr& type, int, IValue& value) { value = number_as(type, number); }
@@ -139,6 +135,14 @@ class Filler {
 };
 
 }  // namespace
+
+at::Tensor number_tensor(const at::Scalar& number) {
+  at::Tensor tensor = at::scalar_tensor(number, number.isFloatingPoint() ? at::kDouble
+                                                : number.isBoolean()     ? at::kBool
+                                                                         : at::kLong);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
 
 void add_argument(const Node& node, const c10::Argument& wanted, const InstructionOptions& options,
                   const std::vector<int>& slots, Instruction& instruction) {

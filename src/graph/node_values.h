@@ -14,4 +14,7 @@ namespace sluice::graph {
 void add_argument(const Node& node, const c10::Argument& wanted, const InstructionOptions& options,
                   const std::vector<int>& slots, Instruction& instruction);
 
+// A number of Python as an operator takes it for a tensor: in promotion it takes part as a number.
+[[nodiscard]] at::Tensor number_tensor(const at::Scalar& number);
+
 }  // namespace sluice::graph

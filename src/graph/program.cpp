@@ -1,5 +1,7 @@
 #include "graph/program.h"
 
+#include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <utility>
@@ -107,16 +109,29 @@ class Parser {
     if (found == tensors_->end()) where.reject("a tensor that tensor_values describes");
     const JsonNode meta(*found, concat(source_, ": tensor_values.", printable(value.name)));
     value.type = meta.number("dtype");
-    for (const JsonNode& extent : meta.at("sizes").items()) {
-      const auto [kind, size] = only_field(extent);
-      if (kind == "as_int") {
-        value.sizes.push_back({.size = to_number(size)});
-        continue;
-      }
-      const bool has_hint = size.has("hint") && size.at("hint").has("as_int");
-      value.sizes.push_back(
-          {.size = has_hint ? to_number(size.at("hint").at("as_int")) : 0, .formula = size.text("expr_str")});
+    value.sizes = list_of<Extent>(meta.at("sizes"), extent_of);
+    if (meta.has("strides")) value.order = order_of(value.sizes, list_of<Extent>(meta.at("strides"), extent_of));
+  }
+
+  static Extent extent_of(const JsonNode& node) {
+    const auto [kind, size] = only_field(node);
+    if (kind == "as_int") return {.size = to_number(size)};
+    const bool has_hint = size.has("hint") && size.at("hint").has("as_int");
+    return {.size = has_hint ? to_number(size.at("hint").at("as_int")) : 0, .formula = size.text("expr_str")};
+  }
+
+  // As Value::order. Dimensions of one entry are anywhere.
+  static std::vector<std::int64_t> order_of(const std::vector<Extent>& sizes, const std::vector<Extent>& strides) {
+    std::vector<std::int64_t> order;
+    for (std::size_t i = 0; i < std::min(sizes.size(), strides.size()); ++i) {
+      if (sizes[i].size != 1) order.push_back(static_cast<std::int64_t>(i));
     }
+    std::ranges::stable_sort(order, std::ranges::greater(), [&](std::int64_t i) { return strides[i].size; });
+    if (std::ranges::is_sorted(order)) return {};
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i].size == 1) order.push_back(static_cast<std::int64_t>(i));
+    }
+    return order;
   }
 
   [[nodiscard]] ValueId find(const JsonNode& where, const std::string& name) const {
@@ -136,6 +151,11 @@ class Parser {
     const ValueId value = find(field, field.text());
     field.require(program_.values[value].kind == ValueKind::kNumber, "a number");
     return {.value = value};
+  }
+
+  template <typename Read>
+  [[nodiscard]] Argument number_or(const JsonNode& node, const char* fixed, const Read& read) const {
+    return node.has(fixed) ? Argument(read(node.at(fixed))) : Argument(number_of(node));
   }
 
   template <typename T, typename Read>
@@ -174,6 +194,11 @@ class Parser {
            return list_of<Number>(field, [](J one) { return Number{.fixed = to_number(one)}; });
          }},
         {"as_sym_int", [](P parser, J field) -> Argument { return parser.number_of(field); }},
+        {"as_sym_float", [](P parser, J field) -> Argument { return parser.number_or(field, "as_float", to_real); }},
+        {"as_sym_bool",
+         [](P parser, J field) -> Argument {
+           return parser.number_or(field, "as_bool", [](J one) { return one.flag(); });
+         }},
         {"as_sym_ints",
          [](P parser, J field) -> Argument {
            return list_of<Number>(field, [&](J one) { return parser.number_of(one); });
@@ -268,6 +293,10 @@ class Parser {
       node.target = "_operator." + target.substr(kSym.size());
       return;
     }
+    if (target == "torch._sym_sqrt" || target == "math.trunc") {
+      node.target = target == "math.trunc" ? "_operator.int" : "_operator.sqrt";
+      return;
+    }
     if (target.starts_with("_operator.")) {
       node.target = target;
       return;
@@ -297,9 +326,8 @@ class Parser {
     } else if (kind == "as_tensors") {
       node.has_list = true;
       for (const JsonNode& one : field.items()) add(one);
-    } else if (kind == "as_sym_int" && field.has("as_name")) {
-      if (node.target != "aten::sym_size" && !node.target.starts_with("_operator."))
-        refuse(node, "needs a value of the data to go on, which is not supported");
+    } else if ((kind == "as_sym_int" || kind == "as_sym_float" || kind == "as_sym_bool") && field.has("as_name")) {
+      if (!is_number_node(node)) refuse(node, "needs a value of the data to go on, which is not supported");
       node.outputs.push_back(add_value(field, field.text("as_name"), ValueKind::kNumber));
     } else if (kind == "as_none") {
       node.outputs.push_back(kNoValue);
@@ -343,6 +371,15 @@ std::string Node::described() const {
 
 std::string Node::refusal(const std::string& why) const {
   return concat(described(), " ", why, "; write that part of the model with other operators");
+}
+
+bool is_complex(const Value& value) {
+  constexpr int kFirst = 9, kLast = 11;  // of schema.ScalarType
+  return value.kind == ValueKind::kTensor && value.type >= kFirst && value.type <= kLast;
+}
+
+bool is_number_node(const Node& node) {
+  return node.target.starts_with("_operator.") || node.target == "aten::sym_size" || node.target == "aten::sym_numel";
 }
 
 bool is_assertion(const Node& node) {

@@ -23,7 +23,7 @@ struct TensorArgument {
   ValueId value = kNoValue;
   bool operator==(const TensorArgument&) const = default;
 };
-// A whole number: fixed, or that of a value, such as the size of a batch.
+// A fixed whole number, or the number of a value, such as the size of a batch.
 struct Number {
   std::int64_t fixed = 0;
   ValueId value = kNoValue;
@@ -88,7 +88,10 @@ struct Value {
   ValueKind kind = ValueKind::kTensor;
   int type = 0;  // of a tensor: number of schema.ScalarType
   std::vector<Extent> sizes;
+  std::vector<std::int64_t> order;  // of its dimensions in memory, the outermost first; empty: that of the sizes
 };
+// Whether a tensor has complex numbers.
+[[nodiscard]] bool is_complex(const Value& value);
 
 enum class InputKind : std::uint8_t { kParameter, kBuffer, kConstant, kUser };
 
@@ -114,6 +117,9 @@ struct Program {
 
 // json: content of models/NAME.json of a file. source: the file, for messages.
 [[nodiscard]] Program parse_program(const nlohmann::json& json, const std::string& source);
+
+// A node that computes a number of sizes.
+[[nodiscard]] bool is_number_node(const Node& node);
 
 // A node that only checks what the export assumed.
 [[nodiscard]] bool is_assertion(const Node& node);

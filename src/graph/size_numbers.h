@@ -1,7 +1,6 @@
-// size_numbers: nodes that compute whole numbers, such as sizes of batches. Errors: ConfigError for other arithmetic.
+// size_numbers: nodes that compute numbers of sizes, such as that of a batch. Errors: ConfigError for other arithmetic.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include <ATen/core/ivalue.h>
@@ -10,8 +9,7 @@
 
 namespace sluice::graph {
 
-[[nodiscard]] bool is_number_node(const Node& node);
-// arguments: a tensor and a dimension of `sym_size`, or the numbers of an operator of Python.
-[[nodiscard]] std::int64_t compute_number(const Node& node, const std::vector<c10::IValue>& arguments);
+// arguments: a tensor and a dimension of `sym_size`, a tensor of `sym_numel`, or the numbers of an operator of Python.
+[[nodiscard]] c10::IValue compute_number(const Node& node, const std::vector<c10::IValue>& arguments);
 
 }  // namespace sluice::graph

@@ -258,6 +258,24 @@ class OwnModels(Exported):
                 if parameter.grad is not None:
                     torch.testing.assert_close(out[f"grad/{name}"], parameter.grad, rtol=1e-10, atol=1e-14)
 
+    def test_targets_of_a_loss_have_no_gradient(self):
+        class Signs(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(4)))
+
+            def forward(self, x, signs):
+                return nn.functional.soft_margin_loss(self.body(x), signs)
+
+        module = Signs().double()
+        batch = {"x": torch.randn(6, 4, dtype=torch.float64), "signs": torch.randint(0, 2, (6, 4)).double() * 2 - 1}
+        file = self.export(module, {name: value[:3].clone() for name, value in batch.items()})
+        module(**batch).backward()
+        for pipeline in ({"stages": 3, "chunks": 3, "schedule": "zb-h1"}, {"stages": 2, "chunks": 2, "recompute": "layer"}):
+            out = self.step(file, batch, pipeline=pipeline)
+            for name, parameter in module.named_parameters():
+                torch.testing.assert_close(out[f"grad/{name}"], parameter.grad, rtol=1e-10, atol=1e-14)
+
     def test_counts_see_writes_through_views(self):
         module = Marked()
         batch = {"ids": torch.randint(0, 5, (6, 4)), "labels": torch.randint(0, 4, (6, 4))}

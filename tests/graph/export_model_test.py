@@ -73,6 +73,52 @@ class Region(Net):
                 x = x * 2
         return super().forward(x)
 
+class Nested(Net):
+    def forward(self, x):
+        y = super().forward(x)
+        return None, {"parts": (y, y * 2)}
+
+def nested():
+    return Nested(), {"x": torch.randn(3, 4)}
+
+class Changed(Net):
+    def forward(self, x):
+        x *= 2
+        return super().forward(x)
+
+def changed():
+    return Changed(), {"x": torch.randn(3, 4)}
+
+def normed():
+    net = Net()
+    net.last = torch.nn.utils.weight_norm(net.last)
+    net.first = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(4, 8))
+    return net, {"x": torch.randn(3, 4)}
+
+class Length(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(5, 4)
+
+    def forward(self, ids):
+        return self.table(ids)[:, : int(ids.size(1) * 0.5)].sum(1)
+
+def length():
+    return Length(), {"ids": torch.zeros(3, 6, dtype=torch.long)}
+
+class Half(Net):
+    def forward(self, x):
+        return super().forward(x) * int(x.size(0) * 0.5)
+
+def half():
+    return Half(), {"x": torch.randn(3, 4)}
+
+def mapped():
+    class Mapped(Net):
+        def forward(self, x):
+            return torch.vmap(super().forward)(x)
+    return Mapped(), {"x": torch.randn(3, 4)}
+
 def autocast():
     return Region(lambda: torch.autocast("cpu", torch.bfloat16)), {"x": torch.randn(3, 4)}
 
@@ -155,6 +201,15 @@ class ExportModel(unittest.TestCase):
             self.assertEqual(len(errors.splitlines()), 1, errors)
         return errors
 
+    def test_what_modules_do(self):
+        for function in ("nested", "changed", "normed"):
+            self.must_call(f"{self.net}:{function}")
+
+    def test_a_length_that_becomes_a_number_is_fixed(self):
+        out = self.must_call(f"{self.net}:length").splitlines()
+        self.assertIn("the length of texts is fixed to that of the example", out[0])
+        self.assertIn("takes       ids [open, 6]", out)
+
     def test_gradients_can_be_switched_on_again(self):
         self.must_call(f"{self.net}:gradients")  # which compares them
 
@@ -162,7 +217,8 @@ class ExportModel(unittest.TestCase):
         for function, says in (("fixed", "fixes the size of the batch"), ("single", "a batch of two samples or more"),
                                ("number", "the example of x is no tensor"), ("many", "2 example inputs, but forward() takes 1"),
                                ("nothing", "must return (module, example_inputs)"), ("broken", "ValueError: no data here"),
-                               ("other", "has no function other"), ("autocast", "torch.autocast(...) in forward() is not supported")):
+                               ("other", "has no function other"), ("autocast", "torch.autocast(...) in forward() is not supported"),
+                               ("half", "fixes the size of the batch")):
             self.assertIn(says, self.refused(3, f"{self.net}:{function}"))
         self.assertIn("there is no such file", self.refused(3, f"{self.folder}/no.py:make"))
         self.net.write_text("import nonsense_of_this_test")

@@ -114,6 +114,57 @@ class Texts(nn.Module):
         return self.last(F.gelu(x) + F.gelu(x, approximate="tanh"))
 
 
+class Orders(nn.Module):
+    """Writes to what is a view in one order of memory and a copy in another; operators that see the order."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.Linear(16, 4)
+        self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(7))
+        self.complex = nn.Parameter(torch.randn(16, 8, 4, 2))
+
+    def forward(self, x):
+        n = x.size(0)
+        x.flatten(1).add_(1)
+        a = self.norm(self.first(x))
+        a.flatten(1).relu_()
+        b = self.convs[0](a)
+        t = b.permute(0, 2, 3, 1).contiguous()
+        t += 1
+        a = a + b + t.permute(0, 3, 1, 2)
+        b = self.convs[1](a)
+        t = b.flatten(2).transpose(1, 2).contiguous()
+        t.mul_(3)
+        a = b + t.transpose(1, 2).view(b.shape)
+        a = torch.relu(self.convs[2](a)) + a
+        a.view(n, -1).mul_(0.5)
+        b = torch.empty_like(self.convs[3](a))
+        b.reshape(n, -1).copy_(a.flatten(1).tanh())
+        a = a + b
+        a = a + self.convs[4](a).as_strided((n, 16, 8, 8), (1024, 64, 1, 8))
+        z = torch.view_as_complex(self.convs[5](a).unflatten(-1, (4, 2))) * torch.view_as_complex(self.complex)
+        for conv in self.convs[6:]:
+            z = torch.complex(conv(torch.view_as_real(z).flatten(-2)), z.imag.repeat_interleave(2, -1))[..., :4]
+        return self.last(z.real.mean((2, 3)))
+
+
+class Sizes(nn.Module):
+    """Numbers of sizes, whole and not, as operands of tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.body, self.last = nn.Embedding(20, 8), nn.ModuleList(nn.Linear(8, 8) for _ in range(3)), nn.Linear(8, 4)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        for layer in self.body:
+            x = torch.tanh(layer(x)) + x
+        length = x.size(1)
+        x = x / length**0.5 + 1.0 / length - length / 100 + x * (length > 3) + x * -length
+        x = x * (ids.numel() / ids.size(0)) / x.size(0) + length**2 + max(length, 5) - (length // 2) % 3
+        return self.last(x.sum(1) / length)
+
+
 class Regions(nn.Module):
     """Parts without gradients or autocast; a buffer is an average of values that are trained."""
 

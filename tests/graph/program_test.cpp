@@ -127,9 +127,9 @@ TEST(Program, WhatIsNotSupportedIsRefusedWithItsNode) {
       "takes as_complex, which is not supported");
   expect_refused<ConfigError>(
       [](json& j) {
-        node(j)["outputs"][0] = {{"as_sym_bool", {{"as_name", "y"}}}};
+        node(j)["outputs"][0] = {{"as_custom_obj", {{"as_name", "y"}}}};
       },
-      "gives as_sym_bool");
+      "gives as_custom_obj");
   expect_refused<ConfigError>(
       [](json& j) {
         j["graph_module"]["graph"]["tensor_values"]["y"]["sizes"][0]["as_expr"]["expr_str"] = "Symbol('u0')";
