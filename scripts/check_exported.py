@@ -38,8 +38,10 @@ def without_dropout(module):
 
 def refuse_random(program):
     for node in program.graph.nodes:
+        if node.op != "call_function" or not any(word in str(node.target) for word in export_model.RANDOM):
+            continue
         chance = [value for value in node.args if isinstance(value, float) and 0 < value < 1]
-        if node.op == "call_function" and any(word in str(node.target) for word in ("dropout", "bernoulli")) and chance:
+        if chance or "dropout" not in str(node.target):
             raise export_model.CannotExport(f"the module draws random numbers ({node.target}), which both sides draw in other ways; "
                                             "let it be without dropout, for example with p = 0, and check again")
 
@@ -49,9 +51,10 @@ def loss_of(module, inputs, gives_loss):
     first = export_model.first_output(module(**inputs))
     if gives_loss:
         return first, {}
-    if first.shape[-1] == 1:
-        targets = torch.randn(first.shape[:-1])
-        return torch.nn.functional.mse_loss(first.squeeze(-1), targets), {"targets": targets}
+    if first.dim() == 1 or first.shape[-1] == 1:
+        numbers = first.reshape(len(first), -1).squeeze(-1)
+        targets = torch.randn(numbers.shape)
+        return torch.nn.functional.mse_loss(numbers, targets), {"targets": targets}
     class_dim = 1 if first.dim() > 3 else -1
     logits = first.movedim(class_dim, -1)
     targets = torch.randint(0, logits.shape[-1], logits.shape[:-1])
@@ -88,6 +91,7 @@ def check(run):
     torch.manual_seed(0)
     torch.set_num_threads(1)
     without_dropout(module).float().train()
+    inputs = {name: value.float() if value.is_floating_point() else value for name, value in inputs.items()}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         refuse_random(export_model.export_to(folder / "m.pt2", module, inputs))

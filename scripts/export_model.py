@@ -186,9 +186,25 @@ def from_transformers(arguments):
 def check_inputs(inputs):
     for name, value in inputs.items():
         if not isinstance(value, torch.Tensor):
-            raise CannotExport(f"the example of {name} is no tensor; set it within the module")
+            raise CannotExport(f"the example of {name} is no tensor; give a tensor, or set it within the module")
         if value.dim() == 0 or value.shape[0] < 2:
             raise CannotExport(f"the example of {name} has the sizes {list(value.shape)}; the first must be a batch of two samples or more")
+
+
+    if len({len(value) for value in inputs.values()}) > 1:
+        raise CannotExport("the examples have different numbers of samples: " +
+                           ", ".join(f"{name} has {len(value)}" for name, value in inputs.items()))
+
+
+def check_outputs(exported, gives_loss):
+    values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
+    tensors = [values[name] for name in exported.graph_signature.user_outputs if isinstance(values.get(name), torch.Tensor)]
+    if not tensors or not tensors[0].is_floating_point():
+        raise CannotExport("the first output of the module is no tensor of floating-point numbers; let forward() return logits or a loss")
+    if gives_loss and tensors[0].dim() > 0:
+        raise CannotExport("--loss: the first output of the module is no single number")
+    if not gives_loss and tensors[0].dim() == 0:
+        raise CannotExport("the first output of the module is a single number; if it is the loss, add --loss")
 
 
 def export(module, inputs):
@@ -251,6 +267,8 @@ def gradients_of(module, inputs):
     parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     torch.manual_seed(0)
     total = first_output(module(**{name: value.clone() for name, value in inputs.items()})).float().sum()
+    if not total.requires_grad:
+        raise CannotExport("the first output of the module depends on no parameter that is trained")
     gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     with torch.no_grad():
         for name, buffer in module.named_buffers():
@@ -304,11 +322,16 @@ def write(exported, evaluation, file, source=None):
     more = {"evaluation.json": program_json(evaluation)} | ({"source.json": json.dumps(source)} if source else {})
     content = io.BytesIO()  # on a full disk, the writer of torch.export ends the process
     torch.export.save(exported, content, extra_files=more)
+    with zipfile.ZipFile(content, "a") as archive:  # LibTorch's reader does not look at those of the zip file
+        folder = archive.namelist()[0].split("/")[0]
+        sums = {entry.filename.removeprefix(folder + "/"): entry.CRC for entry in archive.infolist()}
+        archive.writestr(f"{folder}/extra/crc32.json", json.dumps(sums))
     try:
         part.write_bytes(content.getbuffer())
         os.replace(part, file)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
         print(f"export_model.py: cannot write {file}: {error.strerror}; free some space, or set another --out", file=sys.stderr)
         sys.exit(8)
 
@@ -351,8 +374,19 @@ def make_again(file):
             (pathlib.Path(folder) / "config.json").write_text(json.dumps(source["config"]))
         module, inputs = make(argparse.Namespace(**{"weights": None, **source, "config": folder}))
     logging.getLogger("torch.export").setLevel(logging.ERROR)
-    module.load_state_dict(torch.export.load(file).state_dict, strict=True)
+    exported = torch.export.load(file)
+    try:
+        module.load_state_dict(exported.state_dict, strict=True)
+    except RuntimeError as error:
+        raise CannotExport(f"the module has other tensors than {file}, so it has changed since the export: "
+                           f"{' '.join(str(error).split())}") from error
+    if operators_of(export(module.train(), inputs)) != operators_of(exported):
+        raise CannotExport(f"the module computes something else than {file}, so it has changed since the export; export it again")
     return module, inputs, source
+
+
+def operators_of(exported):
+    return [str(node.target) for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
 
 
 def check_run(run):
@@ -400,11 +434,9 @@ def main():
         module, inputs = make(arguments)
         check_inputs(inputs)
         exported = export(module.train(), inputs)
+        check_outputs(exported, arguments.loss)
         check_gradients(module.train(), exported, inputs)
         evaluation = export(module.eval(), inputs)
-        outputs = list(exported.graph_signature.user_outputs)
-        if arguments.loss and not any(node.name == outputs[0] and node.meta["val"].dim() == 0 for node in exported.graph.nodes):
-            raise CannotExport("--loss: the first output of the module is no single number")
         write(exported, evaluation, arguments.out, source_of(arguments))
     except CannotExport as error:
         print(f"export_model.py: {first_line(error)}", file=sys.stderr)
@@ -416,4 +448,5 @@ def main():
 
 
 if __name__ == "__main__":
+    sys.modules["export_model"] = sys.modules[__name__]  # check_exported.py imports it
     main()

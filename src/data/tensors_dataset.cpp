@@ -24,6 +24,9 @@ class Tensors final : public Dataset {
     info_.kind = SampleKind::kTensors;
     info_.has_bytes = false;
     if (tensors_.empty()) throw DataError(file.string(), " has no tensors; save those of the samples, [n, ...] each");
+    if (const auto targets = tensors_.find(kTargets);
+        targets != tensors_.end() && at::isIntegralType(targets->second.scalar_type(), /*includeBool=*/true))
+      targets->second = targets->second.to(at::kLong);  // as losses take them
     for (const auto& [name, tensor] : tensors_) add_field(file, name, tensor);
     if (size_ == 0) throw DataError(file.string(), " has no samples; give every tensor at least one");
   }
@@ -53,7 +56,7 @@ class Tensors final : public Dataset {
     info_.fields.push_back(field_of(name, tensor));
   }
 
-  const storage::TensorMap tensors_;
+  storage::TensorMap tensors_;
   DatasetInfo info_;
   std::int64_t size_ = 0;
 };

@@ -32,10 +32,12 @@ bool is_double(const Composition& composition) {
 std::string not_finite_inputs(const pipeline::MicroBatch& batch) {
   for (std::int64_t i = 0; i < batch.samples(); ++i) {
     if (!batch.without_inputs.empty() && batch.without_inputs[i]) continue;  // they were finite when they were read
-    for (const at::Tensor& input : batch.inputs) {
-      const std::string found = input.defined() ? storage::describe_not_finite(input[i]) : std::string();
-      if (!found.empty())
-        return concat("sample ", batch.sample_ids[i].item<std::int64_t>(), " has ", found, " among its inputs");
+    for (const auto& [tensors, what] : {std::pair(&batch.inputs, "inputs"), std::pair(&batch.targets, "targets")}) {
+      for (const at::Tensor& one : *tensors) {
+        const std::string found = one.defined() ? storage::describe_not_finite(one[i]) : std::string();
+        if (!found.empty())
+          return concat("sample ", batch.sample_ids[i].item<std::int64_t>(), " has ", found, " among its ", what);
+      }
     }
   }
   return {};

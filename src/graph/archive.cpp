@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <caffe2/serialize/inline_container.h>
+#include <zlib.h>
 #include <nlohmann/json.hpp>
 
 #include "core/concat.h"
@@ -24,7 +25,17 @@ constexpr const char* kAdvice = "; export the model again: scripts/export_model.
 
 class Reader {
  public:
-  explicit Reader(const fs::path& file) : file_(file.string()), bytes_(fs::file_size(file)), zip_(file_) {}
+  explicit Reader(const fs::path& file) : file_(file.string()), bytes_(fs::file_size(file)), zip_(file_) {
+    constexpr const char* kSums = "extra/crc32.json";
+    if (!has(kSums)) return;
+    const nlohmann::json json = read_json(kSums);
+    const JsonNode sums(json, concat(file_, ": ", kSums));
+    sums.require(json.is_object(), "an object");
+    for (const auto& [record, sum] : json.items()) {
+      sums.require(sum.is_number_unsigned(), "whole numbers");
+      sums_[record] = sum.get<std::uint64_t>();
+    }
+  }
 
   [[nodiscard]] bool has(const std::string& record) { return zip_.hasRecord(record); }
 
@@ -34,6 +45,9 @@ class Reader {
     if (const std::size_t size = zip_.getRecordSize(record); size > bytes_)
       throw CheckpointError(file_, ": ", printable(record), " has ", size, " bytes, more than the file", kAdvice);
     auto [data, size] = zip_.getRecord(record);
+    const auto sum = sums_.find(record);
+    if (sum != sums_.end() && crc32_z(0, static_cast<const Bytef*>(data.get()), size) != sum->second)
+      throw CheckpointError(file_, ": ", printable(record), " is damaged, its checksum is another", kAdvice);
     return {std::move(data), size};
   }
 
@@ -108,6 +122,7 @@ class Reader {
   std::string file_;
   std::uintmax_t bytes_;
   caffe2::serialize::PyTorchStreamReader zip_;
+  std::map<std::string, std::uint64_t> sums_;  // CRC-32 by record; empty: the file has none
 };
 
 void check_state(const Archive& archive, const Program& program, const std::string& source) {

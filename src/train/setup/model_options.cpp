@@ -131,31 +131,11 @@ std::string needed_for(const models::TensorInfo& wanted, const data::FieldInfo& 
   if (!fits_sizes(wanted, field)) return concat(at::IntArrayRef(wanted.sizes));
   if (wanted.bound == 0) return {};
   if (at::isFloatingType(field.type)) return "whole numbers";
+  const bool is_ignored = field.type == at::kLong && field.lowest > field.highest;
+  if (is_ignored && wanted.name == data::kTargets) return concat("at least one that is not ", task::kNoTarget);
   if (!is_out_of_range(wanted, field)) return {};
   return concat("numbers from 0 to ", wanted.bound - 1, ", and it holds ",
                 field.lowest < 0 ? field.lowest : field.highest);
-}
-
-// A batch of the user has no fields yet.
-void check_fields(const config::Config& config, const models::ModelOptions& model, const data::DatasetInfo& info) {
-  if (info.name.empty()) return;
-  const models::Model shapes = models::make_without_values(model);
-  std::vector<models::TensorInfo> wanted = shapes.inputs;
-  if (shapes.classes > 0) wanted.insert(wanted.end(), shapes.targets.begin(), shapes.targets.end());
-  std::vector<std::string> known, names;
-  for (const data::FieldInfo& field : info.fields) known.push_back(field.name);
-  for (const models::TensorInfo& one : wanted) {
-    if (!one.is_optional) names.push_back(one.name);
-  }
-  for (const models::TensorInfo& one : wanted) {
-    const data::FieldInfo* const field = info.field(one.name);
-    const std::string why = field == nullptr ? std::string() : misfit(one, *field);
-    if (!why.empty()) throw ConfigError("data set ", info.name, ": ", why);
-    if (field == nullptr && !one.is_optional)
-      throw ConfigError("the model of ", config.model.file, " takes ", join(names, ", "), ", but data set ", info.name,
-                        " has ", join(known, ", "), "; name its tensors as the arguments of forward()",
-                        did_you_mean(one.name, known));
-  }
 }
 
 void check_classes(const std::string& file, std::int64_t of_model, std::int64_t of_data, const std::string& data) {
@@ -227,6 +207,26 @@ std::string misfit(const models::TensorInfo& wanted, const data::FieldInfo& fiel
   if (needed.empty()) return {};
   return concat("'", field.name, "' has samples of ", at::IntArrayRef(field.sizes), " ", c10::toString(field.type),
                 ", but the model takes ", needed, "; save it so, or export the model for it");
+}
+
+void check_fields(const config::Config& config, const models::ModelOptions& model, const data::DatasetInfo& info) {
+  if (info.name.empty() || !model.has_own_fields) return;  // a batch of the user has no fields yet
+  const std::string name = concat(info.name, info.split == data::Split::kTest ? " (test)" : "");
+  const models::Model shapes = models::make_without_values(model);
+  std::vector<models::TensorInfo> wanted = shapes.inputs;
+  if (shapes.classes > 0) wanted.insert(wanted.end(), shapes.targets.begin(), shapes.targets.end());
+  std::vector<std::string> known, needed;
+  for (const data::FieldInfo& field : info.fields) known.push_back(field.name);
+  for (const models::TensorInfo& one : wanted) needed.push_back(one.name);
+  for (const models::TensorInfo& one : wanted) {
+    const data::FieldInfo* const field = info.field(one.name);
+    if (field == nullptr && one.is_optional) continue;
+    if (field == nullptr)
+      throw ConfigError("the model of ", config.model.file, " takes ", join(needed, ", "), ", but data set ", name,
+                        " has ", join(known, ", "), "; name its tensors as the arguments of forward()",
+                        did_you_mean(one.name, known));
+    if (const std::string why = misfit(one, *field); !why.empty()) throw ConfigError("data set ", name, ": ", why);
+  }
 }
 
 at::ScalarType dtype_of(const config::Config& config) {

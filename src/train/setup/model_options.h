@@ -23,6 +23,9 @@ namespace sluice::train {
 // Why the model does not take a field of samples; empty: it does.
 [[nodiscard]] std::string misfit(const models::TensorInfo& wanted, const data::FieldInfo& field);
 
+// For a model from a file and data of the user's own: that it takes their fields.
+void check_fields(const config::Config& config, const models::ModelOptions& model, const data::DatasetInfo& info);
+
 [[nodiscard]] optim::OptimizerOptions optimizer_options(const config::Config& config);
 
 // Sets train.deterministic and device.tf32 (for products and convolutions; LibTorch's default uses TF32 for
