@@ -220,6 +220,18 @@ def export(module, inputs):
     return exported
 
 
+@contextlib.contextmanager
+def kept_buffers(module):
+    """Calls of the module within leave its buffers as they were."""
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                buffer.copy_(buffers[name])
+
+
 def broken_guard(exported, inputs):
     """What the program assumes of sizes that its open dimensions do not keep; None: nothing."""
     values = {node.name: node.meta.get("val") for node in exported.graph.nodes if node.op == "placeholder"}
@@ -231,9 +243,10 @@ def broken_guard(exported, inputs):
             largest = exported.range_constraints[size.node.expr].upper
             length = value.shape[1] + (2 if largest >= value.shape[1] + 2 else -1)
             others[name] = others[name][:, torch.arange(length) % value.shape[1]]
+    module = exported.module()
     try:
-        with torch.no_grad():
-            exported.module()(**others)
+        with torch.no_grad(), kept_buffers(module):
+            module(**others)
     except AssertionError as error:
         if "Guard failed" in str(error):
             return first_line(error).removeprefix("Guard failed: ")
@@ -262,17 +275,14 @@ def first_output(output):
 
 
 def gradients_of(module, inputs):
-    """Of the sum of the first output. The module keeps its buffers."""
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    """Of the sum of the first output."""
     parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     torch.manual_seed(0)
-    total = first_output(module(**{name: value.clone() for name, value in inputs.items()})).float().sum()
-    if not total.requires_grad:
-        raise CannotExport("the first output of the module depends on no parameter that is trained")
-    gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
-    with torch.no_grad():
-        for name, buffer in module.named_buffers():
-            buffer.copy_(buffers[name])
+    with kept_buffers(module):
+        total = first_output(module(**{name: value.clone() for name, value in inputs.items()})).float().sum()
+        if not total.requires_grad:
+            raise CannotExport("the first output of the module depends on no parameter that is trained")
+        gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     return {name: gradient for name, gradient in zip(parameters, gradients) if gradient is not None}
 
 

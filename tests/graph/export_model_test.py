@@ -89,6 +89,11 @@ class Changed(Net):
 def changed():
     return Changed(), {"x": torch.randn(3, 4)}
 
+def batches():
+    net = Net()
+    net.drop = torch.nn.BatchNorm1d(8)
+    return net, {"x": torch.randn(3, 4)}
+
 def normed():
     net = Net()
     net.last = torch.nn.utils.weight_norm(net.last)
@@ -204,6 +209,11 @@ class ExportModel(unittest.TestCase):
     def test_what_modules_do(self):
         for function in ("nested", "changed", "normed"):
             self.must_call(f"{self.net}:{function}")
+
+    def test_an_export_leaves_statistics_as_they_are(self):
+        self.must_call(f"{self.net}:batches")
+        state = torch.export.load(self.out).state_dict
+        self.assertEqual((state["drop.num_batches_tracked"], state["drop.running_mean"].abs().max()), (0, 0))
 
     def test_a_length_that_becomes_a_number_is_fixed(self):
         out = self.must_call(f"{self.net}:length").splitlines()
