@@ -174,13 +174,9 @@ void describe_text(const ModelOptions& options, const TokenSizes& sizes, Model& 
 void describe_file(const ModelOptions& options, FileDescription file, Model& model) {
   model.inputs = std::move(file.inputs);
   model.classes = file.classes;
-  if (file.count_targets) {
-    model.targets = std::move(file.targets);
-  } else if (file.kind == SampleKind::kTokens) {
-    model.targets = text_targets(text_head(options), file.classes, file.tokens.context);
-  } else {
-    model.targets = {{.name = "targets", .sizes = file.target_sizes, .bound = file.classes == 1 ? 0 : file.classes}};
-  }
+  const bool is_text = file.kind == SampleKind::kTokens && !file.count_targets;
+  model.targets =
+      is_text ? text_targets(text_head(options), file.classes, file.tokens.context) : std::move(file.targets);
 }
 
 ModelInfo describe(const std::string& name, const std::string& size) {

@@ -88,14 +88,14 @@ struct FileDescription {
   SampleKind kind = SampleKind::kImage;  // of data sets that suit the model
   std::vector<TensorInfo> inputs;        // in the order of forward()'s arguments
   TextHead head = TextHead::kClassify;
-  std::int64_t classes = 0;                // of the logits; 0: the model gives its loss
-  std::vector<std::int64_t> target_sizes;  // sizes of the logits without samples and classes
-  bool is_map = false;                     // logits are [n, classes, places...], not [n, places..., classes]
+  std::int64_t classes = 0;  // of the logits; 0: the model gives its loss
+  bool is_map = false;       // logits are [n, classes, places...], not [n, places..., classes]
   int channels = 0, image_size = 0;
   TokenSizes tokens;
-  // For a model that returns its loss, the mean over its targets: the tensors they are counted from, and the counter.
+  // Of a usual loss; or, of a model that returns its loss, the mean over its targets: the tensors they are counted
+  // from.
   std::vector<TensorInfo> targets;
-  std::function<std::int64_t(const nn::Tensors& targets)> count_targets;
+  std::function<std::int64_t(const nn::Tensors& targets)> count_targets;  // of a model that returns its loss
 };
 // ConfigError if keys say otherwise than the file.
 void check_file_keys(const ModelOptions& options, const FileDescription& file);

@@ -76,9 +76,7 @@ class Signature {
       add_counter(file);
     } else {
       file.classes = classes();
-      for (std::size_t i = 1; i < output_sizes().size(); ++i) {
-        if (i != class_dim()) file.target_sizes.push_back(output_sizes()[i].size);
-      }
+      file.targets = {target()};
     }
     if (file.kind == SampleKind::kImage) {
       const std::vector<Extent>& image = value_of(*users_.front()).sizes;
@@ -195,6 +193,17 @@ class Signature {
     info.is_bound_known = rows > 0;
     if (usual == "mask") info.lowest = 1;
     info.is_optional = usual == "mask" || usual == "types" || usual == "positions";
+    return info;
+  }
+
+  // Of logits: without their dimension of classes.
+  [[nodiscard]] TensorInfo target() const {
+    TensorInfo info{.name = "targets", .bound = classes() == 1 ? 0 : classes()};
+    for (std::size_t i = 1; i < output_sizes().size(); ++i) {
+      if (i == class_dim()) continue;
+      if (!output_sizes()[i].formula.empty()) info.open.push_back(static_cast<int>(info.sizes.size()));
+      info.sizes.push_back(output_sizes()[i].size);
+    }
     return info;
   }
 

@@ -169,7 +169,8 @@ class ExportedModels(unittest.TestCase):
         for words in (("none",), ("1",), ("blocks", "halves")):
             found, _ = self.must_run(*words)
             for key in found:
-                torch.testing.assert_close(found[key], whole[key], rtol=1e-4, atol=1e-5, msg=f"{words} {key}")
+                bound = 1e-5 * max(1, whole[key].abs().max().item())  # sums that cancel round as their terms do
+                torch.testing.assert_close(found[key], whole[key], rtol=1e-4, atol=bound, msg=f"{words} {key}")
         dropped = (whole["output"] - self.must_run("blocks")[0]["output"]).norm()
         self.assertEqual(dropped, 0, "the same step gives the same numbers")
 
@@ -260,6 +261,8 @@ class ExportedModels(unittest.TestCase):
         def changed(record, change):
             with zipfile.ZipFile(whole) as source, zipfile.ZipFile(self.file, "w") as out:
                 for info in source.infolist():
+                    if info.filename.endswith("crc32.json"):
+                        continue
                     data = source.read(info)
                     if info.filename.endswith(record):
                         data = change(data)
