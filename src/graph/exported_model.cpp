@@ -196,7 +196,7 @@ class Signature {
     return info;
   }
 
-  // Of logits: without their dimension of classes.
+  // The targets of logits have their sizes without the dimension of classes.
   [[nodiscard]] TensorInfo target() const {
     TensorInfo info{.name = "targets", .bound = classes() == 1 ? 0 : classes()};
     for (std::size_t i = 1; i < output_sizes().size(); ++i) {
