@@ -92,7 +92,7 @@ struct FileDescription {
   bool is_map = false;       // logits are [n, classes, places...], not [n, places..., classes]
   int channels = 0, image_size = 0;
   TokenSizes tokens;
-  // The targets of the usual loss. A model that returns its loss, the mean over its targets, has those that are counted.
+  // The targets of the usual loss. A model that returns its loss, the mean over its targets, has those that it counts.
   std::vector<TensorInfo> targets;
   std::function<std::int64_t(const nn::Tensors& targets)> count_targets;  // of a model that returns its loss
 };
