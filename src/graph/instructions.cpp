@@ -27,16 +27,6 @@ using Kind = Instruction::Kind;
 
 [[noreturn]] void refuse(const Node& node, const std::string& why) { throw ConfigError(node.refusal(why)); }
 
-}  // namespace
-
-std::optional<at::Device> device_of(const nn::Tensors& tensors) {
-  const auto known =
-      std::ranges::find_if(tensors, [](const at::Tensor& one) { return one.defined() && one.dim() > 0; });
-  return known == tensors.end() ? std::nullopt : std::optional(known->device());
-}
-
-namespace {
-
 // The tensor with its dimensions in this order in memory (Value::order).
 at::Tensor in_order(const at::Tensor& tensor, const std::vector<std::int64_t>& order) {
   if (order.empty()) return tensor.contiguous();
@@ -46,6 +36,12 @@ at::Tensor in_order(const at::Tensor& tensor, const std::vector<std::int64_t>& o
 }
 
 }  // namespace
+
+std::optional<at::Device> device_of(const nn::Tensors& tensors) {
+  const auto known =
+      std::ranges::find_if(tensors, [](const at::Tensor& one) { return one.defined() && one.dim() > 0; });
+  return known == tensors.end() ? std::nullopt : std::optional(known->device());
+}
 
 // The values of a call.
 class Instructions::Call {
@@ -58,7 +54,7 @@ class Instructions::Call {
     stack_ = instruction.arguments;
     for (const int argument : instruction.device_arguments) stack_[argument] = device_;
     for (const Fill& fill : instruction.fills) stack_[fill.argument] = value_of(fill);
-    if (instruction.argument_order) stack_[0] = in_order(stack_[0].toTensor(), *instruction.argument_order);
+    if (const Value* value = instruction.ordered_argument) stack_[0] = in_order(stack_[0].toTensor(), value->order);
     switch (instruction.kind) {
       case Kind::kOperator: call(instruction); break;
       case Kind::kNumber: stack_ = {compute_number(*instruction.node, stack_)}; break;
@@ -109,7 +105,7 @@ class Instructions::Call {
   void put_outputs(const Instruction& instruction) {
     const auto put = [&](std::size_t i, IValue value) {
       if (instruction.outputs[i] < 0) return;
-      if (instruction.output_order && value.isTensor()) value = in_order(value.toTensor(), *instruction.output_order);
+      if (const Value* ordered = instruction.ordered_outputs[i]) value = in_order(value.toTensor(), ordered->order);
       slot(instruction.outputs[i]) = std::move(value);
     };
     if (instruction.kind != Kind::kPattern && instruction.node->has_list) {
@@ -233,15 +229,16 @@ void Instructions::check_context(const nn::ForwardContext& context) const {
 
 // Layers of ours give tensors in another order in memory. It is seen by writes to views of them, and by some operators.
 void Instructions::keep_order(const Node& node, bool is_pattern, const InstructionOptions& options) {
-  if (node.outputs.empty() || node.outputs.front() == kNoValue) return;
-  const ValueId output = node.outputs.front();
-  const bool is_new = is_pattern || !may_be_view(node);
-  if (is_new && options.order_is_seen != nullptr && (*options.order_is_seen)[output])
-    instructions_.back().output_order = program_.values[output].order;
+  Instruction& instruction = instructions_.back();
+  const bool is_new = (is_pattern || !may_be_view(node)) && options.order_is_seen != nullptr;
+  for (const ValueId output : node.outputs) {
+    const bool is_seen = is_new && output != kNoValue && (*options.order_is_seen)[output];
+    instruction.ordered_outputs.push_back(is_seen ? &program_.values[output] : nullptr);
+  }
   const bool sees_order = is_one_of(node, {"aten::as_strided", "aten::view_as_complex"}) ||
                           (node.target == "aten::view" && node.overload == "dtype");
   const ValueId self = NodeArguments(node).value("self");
-  if (sees_order && !is_pattern && self != kNoValue) instructions_.back().argument_order = program_.values[self].order;
+  if (sees_order && !is_pattern && self != kNoValue) instruction.ordered_argument = &program_.values[self];
 }
 
 // Layers of ours may give a tensor in another order in memory, of which there is no such view.

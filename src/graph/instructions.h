@@ -40,8 +40,9 @@ struct Instruction {
   std::vector<Fill> fills;
   std::vector<int> device_arguments;
   std::vector<int> outputs;  // slots; -1: not wanted
-  // Value::order of the outputs, and of the first argument, if it must be kept.
-  std::optional<std::vector<std::int64_t>> output_order, argument_order;
+  // Values whose Value::order is kept: [output], and of the first argument. Null: any order.
+  std::vector<const Value*> ordered_outputs;
+  const Value* ordered_argument = nullptr;
   std::vector<int> last_uses;     // slots that no later instruction takes
   int batch_dim = 0;              // of a random node: the dimension of the samples
   const char* pattern = nullptr;  // name of the pattern; null: one node

@@ -94,13 +94,15 @@ at::Tensor attention_with_dropout(const Node& node, const std::vector<c10::IValu
 template <typename Second>
 at::Tensor distributed(const Node& node, const std::vector<c10::IValue>& arguments, const at::Tensor& numbers,
                        const Second& second) {
-  const auto scaled = [&](const at::Tensor& x, double from, double to) { return x * (to - from) + from; };
   const bool has_low = node.overload == "low";
   if (node.target == "aten::randint") {
     const std::int64_t low = has_low ? arguments.at(0).toInt() : 0, high = arguments.at(has_low ? 1 : 0).toInt();
     return (numbers * (high - low)).floor() + low;
   }
-  if (node.target == "aten::uniform_") return scaled(numbers, arguments.at(1).toDouble(), arguments.at(2).toDouble());
+  if (node.target == "aten::uniform_") {
+    const double from = arguments.at(1).toDouble(), to = arguments.at(2).toDouble();
+    return numbers * (to - from) + from;
+  }
   if (node.target == "aten::bernoulli") {
     const c10::IValue& p = arguments.at(node.overload.empty() ? 0 : 1);
     return p.isTensor() ? numbers.lt(p.toTensor()) : numbers.lt(p.toScalar());

@@ -25,8 +25,8 @@ struct Section {
 struct CommonSections {
   std::vector<Section> training, evaluation;
 };
-// The sections of two programs of a model. Both are cut where they have used the same weights and the same values pass,
-// so that frozen sections of one are followed by sections of the other.
+// The sections of two programs of a model. A cut of both comes after the same weights, and the same values pass it. So
+// frozen sections of one may be followed by sections of the other.
 // One value passes a cut: between blocks, or between the halves of a transformer's block. If a third of the model has
 // no such cut, two values may pass there, and so on.
 [[nodiscard]] CommonSections cut_both(const Program& training, const Program& evaluation);
