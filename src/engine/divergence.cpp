@@ -29,7 +29,7 @@ bool is_double(const Composition& composition) {
 
 }  // namespace
 
-std::string not_finite_inputs(const pipeline::MicroBatch& batch) {
+std::string not_finite_sample(const pipeline::MicroBatch& batch) {
   for (std::int64_t i = 0; i < batch.samples(); ++i) {
     if (!batch.without_inputs.empty() && batch.without_inputs[i]) continue;  // they were finite when they were read
     for (const auto& [tensors, what] : {std::pair(&batch.inputs, "inputs"), std::pair(&batch.targets, "targets")}) {
@@ -49,7 +49,7 @@ std::string smaller_updates_advice(std::optional<double> lr) {
 
 void throw_divergence(const Composition& composition, const pipeline::MicroBatch& share, const DivergedStep& at) {
   const std::string where = concat("step ", at.step + 1, ": ", at.what);
-  const std::string bad_sample = not_finite_inputs(share);
+  const std::string bad_sample = not_finite_sample(share);
   if (const int rank = first_bad_rank(composition, !bad_sample.empty()); rank >= 0) {
     throw DataError(where, ", because ",
                     bad_sample.empty() ? concat("rank ", rank, " has a sample that is not finite") : bad_sample,

@@ -12,8 +12,9 @@
 
 namespace sluice::engine {
 
-// "sample 12 has 1 NaN among its inputs", by its position in the data set; empty if all inputs are finite or tokens.
-[[nodiscard]] std::string not_finite_inputs(const pipeline::MicroBatch& batch);
+// "sample 12 has 1 NaN among its inputs" or its targets, by its position in the data set; empty if all are finite or
+// whole numbers.
+[[nodiscard]] std::string not_finite_sample(const pipeline::MicroBatch& batch);
 
 [[nodiscard]] std::string smaller_updates_advice(std::optional<double> lr = {});
 

@@ -45,8 +45,8 @@ at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& opti
 at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
                            const ForwardContext& context);
 
-// ATen's attention without dropout, on GPUs by kOrderOnGpus or the plain formula as above. q, k, v: [N, heads, T,
-// head_width]; mask: undefined, or as ATen takes it; scale: of the scores.
+// ATen's attention without dropout: on GPUs the backends of kOrderOnGpus, or the plain formula in deterministic runs.
+// q, k, v: [N, heads, T, head_width]; mask: undefined, or that of ATen; scale: of the scores.
 at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
                            bool causal, std::optional<double> scale = {});
 

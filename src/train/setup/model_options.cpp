@@ -131,11 +131,28 @@ std::string needed_for(const models::TensorInfo& wanted, const data::FieldInfo& 
   if (!fits_sizes(wanted, field)) return concat(at::IntArrayRef(wanted.sizes));
   if (wanted.bound == 0) return {};
   if (at::isFloatingType(field.type)) return "whole numbers";
-  const bool is_ignored = field.type == at::kLong && field.lowest > field.highest;
+  const bool is_ignored = at::isIntegralType(field.type, /*includeBool=*/false) && field.lowest > field.highest;
   if (is_ignored && wanted.name == data::kTargets) return concat("at least one that is not ", task::kNoTarget);
   if (!is_out_of_range(wanted, field)) return {};
   return concat("numbers from 0 to ", wanted.bound - 1, ", and it holds ",
                 field.lowest < 0 ? field.lowest : field.highest);
+}
+
+void check_fields_of(const std::string& file, const std::vector<models::TensorInfo>& wanted,
+                     const data::DatasetInfo& info) {
+  const std::string name = concat(info.name, info.split == data::Split::kTest ? " (test)" : "");
+  std::vector<std::string> known, needed;
+  for (const data::FieldInfo& field : info.fields) known.push_back(field.name);
+  for (const models::TensorInfo& one : wanted) needed.push_back(one.name);
+  for (const models::TensorInfo& one : wanted) {
+    const data::FieldInfo* const field = info.field(one.name);
+    if (field == nullptr && one.is_optional) continue;
+    if (field == nullptr)
+      throw ConfigError("the model of ", file, " takes ", join(needed, ", "), ", but data set ", name, " has ",
+                        join(known, ", "), "; name its tensors as the arguments of forward()",
+                        did_you_mean(one.name, known));
+    if (const std::string why = misfit(one, *field); !why.empty()) throw ConfigError("data set ", name, ": ", why);
+  }
 }
 
 void check_classes(const std::string& file, std::int64_t of_model, std::int64_t of_data, const std::string& data) {
@@ -168,7 +185,6 @@ models::ModelOptions file_model(const config::Config& config, const models::File
   options.classes = static_cast<int>(file.classes);
   if (options.has_own_fields) {
     check_kind(config, SampleKind::kTensors, info);
-    check_fields(config, options, info);
     return options;
   }
   check_kind(config, file.kind, info);
@@ -209,23 +225,14 @@ std::string misfit(const models::TensorInfo& wanted, const data::FieldInfo& fiel
                 ", but the model takes ", needed, "; save it so, or export the model for it");
 }
 
-void check_fields(const config::Config& config, const models::ModelOptions& model, const data::DatasetInfo& info) {
-  if (info.name.empty() || !model.has_own_fields) return;  // a batch of the user has no fields yet
-  const std::string name = concat(info.name, info.split == data::Split::kTest ? " (test)" : "");
+void check_fields(const config::Config& config, const models::ModelOptions& model,
+                  const std::vector<const data::Dataset*>& splits) {
+  if (!model.has_own_fields) return;
   const models::Model shapes = models::make_without_values(model);
   std::vector<models::TensorInfo> wanted = shapes.inputs;
   if (shapes.classes > 0) wanted.insert(wanted.end(), shapes.targets.begin(), shapes.targets.end());
-  std::vector<std::string> known, needed;
-  for (const data::FieldInfo& field : info.fields) known.push_back(field.name);
-  for (const models::TensorInfo& one : wanted) needed.push_back(one.name);
-  for (const models::TensorInfo& one : wanted) {
-    const data::FieldInfo* const field = info.field(one.name);
-    if (field == nullptr && one.is_optional) continue;
-    if (field == nullptr)
-      throw ConfigError("the model of ", config.model.file, " takes ", join(needed, ", "), ", but data set ", name,
-                        " has ", join(known, ", "), "; name its tensors as the arguments of forward()",
-                        did_you_mean(one.name, known));
-    if (const std::string why = misfit(one, *field); !why.empty()) throw ConfigError("data set ", name, ": ", why);
+  for (const data::Dataset* split : splits) {
+    if (split != nullptr) check_fields_of(config.model.file, wanted, split->info());
   }
 }
 

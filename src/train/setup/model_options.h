@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 
@@ -24,7 +25,8 @@ namespace sluice::train {
 [[nodiscard]] std::string misfit(const models::TensorInfo& wanted, const data::FieldInfo& field);
 
 // For a model from a file and data of the user's own: that it takes their fields.
-void check_fields(const config::Config& config, const models::ModelOptions& model, const data::DatasetInfo& info);
+void check_fields(const config::Config& config, const models::ModelOptions& model,
+                  const std::vector<const data::Dataset*>& splits);  // null: none
 
 [[nodiscard]] optim::OptimizerOptions optimizer_options(const config::Config& config);
 

@@ -238,7 +238,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   open_data(setup, what);
   setup.model =
       model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
-  if (setup.test_set != nullptr && !of_own_batch) check_fields(config, setup.model, setup.test_set->info());
+  if (!of_own_batch) check_fields(config, setup.model, {setup.train_set.get(), setup.test_set.get()});
   const data::DatasetInfo* const info = setup.train_set == nullptr ? nullptr : &setup.train_set->info();
   setup.task = task_of(setup.model, info, config.train.label_smoothing);
   static_cast<void>(best_by(config.train, setup.task->scores()));  // checks it

@@ -56,17 +56,6 @@ pipeline::MicroBatch image_batch(const fs::path& file, const storage::TensorMap&
   return {{inputs}, {targets}, at::arange(inputs.size(0))};
 }
 
-// Targets that are not counted may be anywhere. what, key: as of check_numbers().
-void check_targets(const fs::path& file, const std::string& name, const at::Tensor& values, const char* what,
-                   std::int64_t count, const char* key) {
-  const at::Tensor counted = values.masked_select(values.ne(task::kNoTarget));
-  if (counted.numel() == 0) {
-    throw DataError(file.string(), ": every entry of '", name, "' is ", task::kNoTarget,
-                    ", which the loss ignores; give at least one other target");
-  }
-  check_numbers(file, name.c_str(), counted, what, count, key);
-}
-
 // A field of a batch of texts: [n, T], or [n] if a sample has one number.
 at::Tensor text_field(const fs::path& file, const at::Tensor& tensor, const models::TensorInfo& info,
                       at::IntArrayRef sizes) {
@@ -95,11 +84,16 @@ at::Tensor text_target(const fs::path& file, const at::Tensor& tensor, const mod
                        at::IntArrayRef sizes) {
   const at::Tensor values = text_field(file, tensor, info, sizes);
   if (info.bound == 0) return values;
+  const at::Tensor counted = values.masked_select(values.ne(task::kNoTarget));
+  if (counted.numel() == 0) {
+    throw DataError(file.string(), ": every entry of '", info.name, "' is ", task::kNoTarget,
+                    ", which the loss ignores; give at least one other target");
+  }
   if (info.name != data::kTargets) {
-    check_targets(file, info.name, values, "positions", info.bound, nullptr);
+    check_numbers(file, info.name.c_str(), counted, "positions", info.bound, nullptr);
   } else {
-    check_targets(file, info.name, values, key == std::string("model.vocabulary") ? "tokens" : "classes", info.bound,
-                  key);
+    check_numbers(file, info.name.c_str(), counted, key == std::string("model.vocabulary") ? "tokens" : "classes",
+                  info.bound, key);
   }
   return values;
 }
@@ -142,13 +136,6 @@ at::Tensor own_field(const fs::path& file, const storage::TensorMap& tensors, co
   return tensor;
 }
 
-at::Tensor own_target(const fs::path& file, const at::Tensor& values, const models::TensorInfo& info) {
-  if (info.bound == 0 || info.name != data::kTargets) return values;
-  const at::Tensor classes = as_integers(file, data::kTargets, values, "classes");
-  check_targets(file, info.name, classes, "classes", info.bound, nullptr);
-  return classes;
-}
-
 // For a model from a file: by the names of forward()'s arguments; a single one may also be called `inputs`.
 pipeline::MicroBatch own_batch(const fs::path& file, storage::TensorMap tensors, const models::Model& model) {
   if (model.inputs.size() == 1 && tensors.contains(data::kInputs))
@@ -159,7 +146,8 @@ pipeline::MicroBatch own_batch(const fs::path& file, storage::TensorMap tensors,
   const bool gives_loss = model.classes == 0;  // a model with its own loss may use other classes
   for (const models::TensorInfo& info : model.targets) {
     const at::Tensor values = own_field(file, tensors, info, samples);
-    targets.push_back(gives_loss ? values : own_target(file, values, info));
+    const bool are_classes = !gives_loss && info.bound > 0 && info.name == data::kTargets;
+    targets.push_back(are_classes ? as_integers(file, data::kTargets, values, "classes") : values);
   }
   return {inputs, targets, at::arange(samples)};
 }
