@@ -13,7 +13,8 @@ import typing
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 for folder in ("scripts", "tests/support", "tests/graph"):
     sys.path.insert(0, str(ROOT / folder))
-import export_model  # noqa: E402
+import export_model  # noqa: E402, F401  (of bench/exported_models.py)
+import export_sources  # noqa: E402
 import torch  # noqa: E402
 import torchvision  # noqa: E402
 import transformers  # noqa: E402
@@ -180,7 +181,7 @@ def own_models():
 
 def torchvision_model(name, classes=CLASSES):
     size = {"inception_v3": 107, "maxvit_t": 224, "vit_h_14": 56}.get(name, IMAGE)
-    return export_model.from_torchvision(argparse.Namespace(torchvision=name, classes=classes, image_size=size, weights=None))
+    return export_sources.from_torchvision(argparse.Namespace(torchvision=name, classes=classes, image_size=size, weights=None))
 
 
 def transformers_model(kind, options):
@@ -191,7 +192,7 @@ def transformers_model(kind, options):
             setattr(config, key, type(getattr(config, key))(0))
     with tempfile.TemporaryDirectory() as folder:
         config.save_pretrained(folder)
-        module, inputs = export_model.from_transformers(argparse.Namespace(transformers=kind, config=folder, loss=False, classes=None))
+        module, inputs = export_sources.from_transformers(argparse.Namespace(transformers=kind, config=folder, loss=False, classes=None))
     return module, inputs | ({"attention_mask": padded(3, 7)} if "attention_mask" in inputs else {})
 
 

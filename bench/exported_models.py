@@ -27,6 +27,7 @@ import time
 import exported_model_list
 import torch
 from exported_model_list import ROOT, VOCABULARY, export_model
+from export_sources import CannotExport
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
@@ -121,7 +122,7 @@ def make_batch(model, module, inputs, exported):
 
 def logits_of(output):
     """[n, ..., classes]: maps have the classes in the second dimension."""
-    output = output if isinstance(output, torch.Tensor) else output[0]
+    output = export_model.first_output(output)
     return output.movedim(1, -1) if output.dim() > 3 else output
 
 
@@ -287,7 +288,7 @@ def run_model(model, binary, folder):
     result, start = Result(model.name, model.source), time.monotonic()
     try:
         (check_refusal if model.refusal else check_model)(model, binary, folder, result)
-    except export_model.CannotExport as error:
+    except CannotExport as error:
         result.outcome, result.messages = "refused by torch.export", [str(error)]
     except Exception as error:  # of PyTorch, or of what this bench makes
         result.outcome, result.messages = "not compared", [f"{type(error).__name__}: {error}"]

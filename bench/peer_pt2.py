@@ -32,7 +32,7 @@ def as_long(inputs, batch, tokens):
 
 def write_start(args):
     torch.manual_seed(0)
-    module, inputs, _ = export_model.make_again(args.file)
+    module, inputs, *_ = export_model.make_again(args.file)
     batch = as_long(inputs, args.batch, args.tokens)
     with torch.no_grad():
         logits = export_model.first_output(module.eval()(**batch))
@@ -51,7 +51,7 @@ class Logits(torch.nn.Module):
 
 def load(folder, file, rank, processes):
     """Model, inputs and targets of this process."""
-    module, inputs, _ = export_model.make_again(file)
+    module, inputs, *_ = export_model.make_again(file)
     batch = load_file(pathlib.Path(folder) / "batch.safetensors")
     share = {field: tensor.chunk(processes)[rank].contiguous() for field, tensor in batch.items()}
     return Logits(module.train(), list(inputs)), tuple(share[name] for name in inputs), share["targets"]

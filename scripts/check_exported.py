@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import export_model
+from export_sources import CannotExport
 
 LOSS_BOUND, GRADIENT_BOUND = 1e-4, 1e-3  # relative, of float32
 
@@ -22,7 +23,7 @@ LOSS_BOUND, GRADIENT_BOUND = 1e-4, 1e-3  # relative, of float32
 def newest_checkpoint(run):
     steps = [path for path in (run / "checkpoints").glob("step-*") if (path / "state.json").is_file()]
     if not steps:
-        raise export_model.CannotExport(f"{run} has no checkpoint; let the run save one")
+        raise CannotExport(f"{run} has no checkpoint; let the run save one")
     return max(steps, key=lambda path: int(path.name.removeprefix("step-")))
 
 
@@ -42,8 +43,12 @@ def refuse_random(program):
             continue
         chance = [value for value in node.args if isinstance(value, float) and 0 < value < 1]
         if chance or "dropout" not in str(node.target):
-            raise export_model.CannotExport(f"the module draws random numbers ({node.target}), which both sides draw in other ways; "
+            raise CannotExport(f"the module draws random numbers ({node.target}), which both sides draw in other ways; "
                                             "let it be without dropout, for example with p = 0, and check again")
+
+
+def operators_of(exported):
+    return [str(node.target) for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
 
 
 def loss_of(module, inputs, gives_loss):
@@ -69,11 +74,11 @@ def sluice_step(folder, file, weights, batch, task):
     root = pathlib.Path(__file__).resolve().parent.parent
     binary = pathlib.Path(os.environ.get("SLUICE_BINARY", root / "build" / "release" / "sluice"))
     if not binary.is_file():
-        raise export_model.CannotExport(f"there is no {binary}; build Sluice (scripts/test.sh), or set SLUICE_BINARY")
+        raise CannotExport(f"there is no {binary}; build Sluice (scripts/test.sh), or set SLUICE_BINARY")
     words = [binary, "step", config, "--weights", weights, "--batch", folder / "batch.safetensors", "--out", folder / "out.safetensors"]
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise export_model.CannotExport(f"sluice step: {done.stderr.strip().splitlines()[-1]}")
+        raise CannotExport(f"sluice step: {done.stderr.strip().splitlines()[-1]}")
     return load_file(folder / "out.safetensors")
 
 
@@ -84,9 +89,11 @@ def check(run):
         model = tomllib.load(file)["model"]
     exported = pathlib.Path(model["file"])
     if not exported.is_file():
-        raise export_model.CannotExport(f"{exported} (model.file of the run) is not here; start --check in the folder of the run's start")
+        raise CannotExport(f"{exported} (model.file of the run) is not here; start --check in the folder of the run's start")
     checkpoint = newest_checkpoint(run)
-    module, inputs, source = export_model.make_again(model["file"])
+    module, inputs, source, original = export_model.make_again(model["file"])
+    if operators_of(export_model.export(module.train(), inputs)) != operators_of(original):
+        raise CannotExport(f"the module computes something else than {exported}, so it has changed since the export; export it again")
     module.load_state_dict(load_file(checkpoint / "model.safetensors"), strict=True)
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -99,9 +106,7 @@ def check(run):
         out = sluice_step(folder, folder / "m.pt2", checkpoint / "model.safetensors", {**inputs, **targets}, model.get("task"))
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in module.named_parameters() if parameter.grad is not None}
-    largest = max(gradient.norm() for gradient in gradients.values())
-    errors = {name: ((out[f"grad/{name}"] - gradient).norm() / max(gradient.norm(), 1e-3 * largest)).item()
-              for name, gradient in gradients.items()}
+    errors = export_model.relative_errors({name: out[f"grad/{name}"] for name in gradients}, gradients)
     worst = max(errors, key=lambda name: float("inf") if errors[name] != errors[name] else errors[name])
     loss_error = abs(out["loss"].item() - loss.item()) / max(abs(loss.item()), 1e-6)
     print(f"{checkpoint}: load_state_dict(strict=True) takes all {len(module.state_dict())} tensors")

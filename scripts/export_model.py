@@ -26,9 +26,6 @@ Exit codes: 0 done, 1 --check found a difference, 2 bad usage, 3 the model canno
 import argparse
 import collections
 import contextlib
-import difflib
-import importlib.util
-import inspect
 import io
 import json
 import logging
@@ -45,142 +42,9 @@ warnings.filterwarnings("ignore")
 
 import export_regions
 import torch
+from export_sources import CannotExport, first_line, make
 
-SAMPLES, TOKENS = 3, 7  # of example inputs: sizes that models rarely have themselves
 RANDOM = ("dropout", "bernoulli", "rand", "normal", "uniform", "multinomial")
-
-
-class CannotExport(Exception):
-    pass
-
-
-def first_line(error):
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0].strip() if lines else type(error).__name__
-
-
-def from_file(source):
-    path, _, function = source.rpartition(":")
-    if not path.endswith(".py"):
-        raise CannotExport(f"{source}: expected FILE.py:FUNCTION, for example model.py:make")
-    file = pathlib.Path(path)
-    if not file.is_file():
-        raise CannotExport(f"{path}: there is no such file")
-    sys.path.insert(0, str(file.resolve().parent))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    code = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = code
-    try:
-        spec.loader.exec_module(code)
-    except Exception as error:
-        raise CannotExport(f"{path}: {type(error).__name__}: {first_line(error)}") from error
-    if not hasattr(code, function):
-        raise CannotExport(f"{path} has no function {function}")
-    try:
-        made = getattr(code, function)()
-    except Exception as error:
-        raise CannotExport(f"{source}: {type(error).__name__}: {first_line(error)}") from error
-    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module)):
-        raise CannotExport(f"{source} must return (module, example_inputs)")
-    module, inputs = made
-    if isinstance(inputs, dict):
-        return module, inputs
-    inputs = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
-    names = [name for name in inspect.signature(module.forward).parameters if name != "self"]
-    if len(inputs) > len(names):
-        raise CannotExport(f"{source}: {len(inputs)} example inputs, but forward() takes {len(names)}")
-    return module, dict(zip(names, inputs))
-
-
-def from_torchvision(arguments):
-    import torchvision
-    known = torchvision.models.list_models(torchvision.models)
-    if arguments.torchvision not in known:
-        alike = difflib.get_close_matches(arguments.torchvision, known) or known
-        raise CannotExport(f"torchvision has no classification model {arguments.torchvision}; it has {', '.join(alike)}")
-    auxiliary = {"aux_logits": False, "init_weights": True} if arguments.torchvision in ("googlenet", "inception_v3") else {}
-    build = torchvision.models.get_model_builder(arguments.torchvision)
-    own_sizes = {"image_size": arguments.image_size} if arguments.torchvision.startswith("vit") else {}
-    module = build(weights=arguments.weights, num_classes=arguments.classes or 1000, **auxiliary, **own_sizes)
-    [name, *_] = inspect.signature(module.forward).parameters
-    return module, {name: torch.randn(SAMPLES, 3, arguments.image_size, arguments.image_size)}
-
-
-def with_forward(module, names, pick):
-    """The module, whose forward() takes these arguments and returns pick() of its output. Its names stay."""
-    kind = type(module)
-    signature = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)] +
-                                  [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names])
-
-    def forward(self, *values, **named):
-        bound = signature.bind(self, *values, **named)
-        return pick(kind.forward(self, **{name: bound.arguments[name] for name in names}))
-
-    forward.__signature__ = signature
-    module.__class__ = type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
-    return module
-
-
-def logits_of(output):
-    """An answer's first and last token are one tensor [N, T, 2]."""
-    if "start_logits" in output:
-        return torch.stack((output["start_logits"], output["end_logits"]), -1)
-    if "logits" not in output:
-        raise CannotExport(f"the model gives {', '.join(output.keys())}, but no logits; export it from a FILE.py")
-    return output["logits"]
-
-
-def example_of(name, config):
-    vocabulary = getattr(config, "vocab_size", 2)
-    if name == "pixel_values":
-        size = getattr(config, "image_size", 224)
-        height, width = size if isinstance(size, (list, tuple)) else (size, size)
-        return torch.randn(SAMPLES, getattr(config, "num_channels", 3), height, width)
-    if name in ("start_positions", "end_positions"):
-        return torch.randint(0, TOKENS, (SAMPLES,))
-    if name == "attention_mask":
-        return torch.ones(SAMPLES, TOKENS, dtype=torch.long)
-    if name == "token_type_ids":
-        return torch.zeros(SAMPLES, TOKENS, dtype=torch.long)
-    return torch.randint(0, vocabulary, (SAMPLES, TOKENS))
-
-
-def from_transformers(arguments):
-    import transformers
-    transformers.logging.disable_progress_bar()
-    kind = getattr(transformers, arguments.transformers, None)
-    if not (inspect.isclass(kind) and issubclass(kind, transformers.PreTrainedModel)):
-        raise CannotExport(f"transformers has no model {arguments.transformers}")
-    folder = pathlib.Path(arguments.config)
-    if not (folder / "config.json").is_file():
-        raise CannotExport(f"{folder} has no config.json; --config names the folder of the model")
-    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-    config.use_cache = False
-    if arguments.classes:
-        config.num_labels = arguments.classes
-    for attention in ("sdpa", "eager"):
-        with contextlib.suppress(ValueError):  # not every model has SDPA
-            if any(folder.glob("*.safetensors")):
-                module, about = kind.from_pretrained(folder, config=config, local_files_only=True, attn_implementation=attention,
-                                                     output_loading_info=True)
-                if about["missing_keys"]:
-                    print(f"new weights: {', '.join(sorted(about['missing_keys']))} (not in the files of {folder})")
-            else:
-                module = kind._from_config(config, attn_implementation=attention)
-            break
-    taken = inspect.signature(kind.forward).parameters
-    wanted = ["pixel_values", "input_ids", "attention_mask", "token_type_ids", "decoder_input_ids"]
-    is_of_text = "input_ids" in taken
-    names = [name for name in wanted if name in taken and (is_of_text or name == "pixel_values")]
-    pick = logits_of
-    if arguments.loss:
-        labels = ["labels"] if "labels" in taken else ["start_positions", "end_positions"]
-        names = [name for name in names if name != "decoder_input_ids"] + labels
-        pick = lambda output: output["loss"]  # noqa: E731
-    inputs = {name: example_of(name, config) for name in names}
-    if arguments.loss and "labels" in inputs and "Classification" in arguments.transformers and "Token" not in arguments.transformers:
-        inputs["labels"] = torch.randint(0, config.num_labels, (SAMPLES,))
-    return with_forward(module, names, pick), inputs
 
 
 def check_inputs(inputs):
@@ -189,8 +53,6 @@ def check_inputs(inputs):
             raise CannotExport(f"the example of {name} is no tensor; give a tensor, or set it within the module")
         if value.dim() == 0 or value.shape[0] < 2:
             raise CannotExport(f"the example of {name} has the sizes {list(value.shape)}; the first must be a batch of two samples or more")
-
-
     if len({len(value) for value in inputs.values()}) > 1:
         raise CannotExport("the examples have different numbers of samples: " +
                            ", ".join(f"{name} has {len(value)}" for name, value in inputs.items()))
@@ -251,7 +113,7 @@ def broken_guard(exported, inputs):
         if "Guard failed" in str(error):
             return first_line(error).removeprefix("Guard failed: ")
     except Exception:  # of other values, such as positions beyond a table
-        return None
+        pass
     return None
 
 
@@ -260,14 +122,13 @@ def export_with(module, inputs, lengths):
     is_text = {name: value.dim() > 1 and not value.is_floating_point() for name, value in inputs.items()}
     sizes = {name: {0: opened, 1: lengths} if is_text[name] else {0: opened} for name in inputs}
     try:
-        return export_regions.without_regions(torch.export.export(module, (), inputs, dynamic_shapes=sizes, strict=False))
-    except export_regions.RefusedRegion as error:
-        raise CannotExport(str(error)) from error
+        exported = torch.export.export(module, (), inputs, dynamic_shapes=sizes, strict=False)
     except Exception as error:
         if "specialized it to be a constant" in str(error) or "onstraint" in str(error):
             raise CannotExport("the model fixes the size of the batch to that of the example inputs; take it from the input "
                                f"(x.size(0)) and do not compare it: {first_line(error)}") from error
         raise CannotExport(f"torch.export: {type(error).__name__}: {first_line(error)}") from error
+    return export_regions.without_regions(exported)
 
 
 def first_output(output):
@@ -286,15 +147,20 @@ def gradients_of(module, inputs):
     return {name: gradient for name, gradient in zip(parameters, gradients) if gradient is not None}
 
 
+def relative_errors(found, wanted):
+    """By name: the norm of the error, relative to that of the gradient, and at least to 1e-3 of the largest one's."""
+    largest = max((gradient.norm() for gradient in wanted.values()), default=torch.zeros(()))
+    return {name: ((found[name] - gradient).norm() / max(gradient.norm(), 1e-3 * largest)).item() for name, gradient in wanted.items()}
+
+
 def check_gradients(module, exported, inputs):
     """The program has the module's gradients: torch.export leaves out the backward of an autograd.Function."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wanted, found = (gradients_of(one, inputs) for one in (module, exported.module()))
-    largest = max((gradient.norm() for gradient in wanted.values()), default=torch.zeros(()))
-    for name, gradient in wanted.items():
-        other = found.get(name, torch.zeros_like(gradient))
-        if (other - gradient).norm() > 0.02 * max(gradient.norm(), 1e-3 * largest):
+    zeros = {name: torch.zeros_like(gradient) for name, gradient in wanted.items()}
+    for name, error in relative_errors(zeros | found, wanted).items():
+        if error > 0.02:
             raise CannotExport(f"the exported program has another gradient of {name} than the module; an autograd.Function "
                                "or a hook is not exported: write it with PyTorch's own operations")
 
@@ -365,15 +231,8 @@ def source_of(arguments):
     return source
 
 
-def make(arguments):
-    """The module and its example inputs by the names of forward()."""
-    if arguments.source:
-        return from_file(arguments.source)
-    return from_torchvision(arguments) if arguments.torchvision else from_transformers(arguments)
-
-
 def make_again(file):
-    """The module that was exported to the file, with the weights in it, its example inputs, and how it was made."""
+    """The module that was exported to the file, with the weights in it, its example inputs, how it was made, and the export."""
     with zipfile.ZipFile(file) as archive:
         names = [name for name in archive.namelist() if name.endswith("extra/source.json")]
         if not names:
@@ -390,13 +249,7 @@ def make_again(file):
     except RuntimeError as error:
         raise CannotExport(f"the module has other tensors than {file}, so it has changed since the export: "
                            f"{' '.join(str(error).split())}") from error
-    if operators_of(export(module.train(), inputs)) != operators_of(exported):
-        raise CannotExport(f"the module computes something else than {file}, so it has changed since the export; export it again")
-    return module, inputs, source
-
-
-def operators_of(exported):
-    return [str(node.target) for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    return module, inputs, source, exported
 
 
 def check_run(run):
@@ -458,5 +311,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.modules["export_model"] = sys.modules[__name__]  # check_exported.py imports it
     main()

@@ -7,13 +7,10 @@ values and no gradients. Nodes that autocast leaves alone are marked, for runs i
 import operator
 
 import torch
+from export_sources import CannotExport
 
 NO_GRAD, AUTOCAST = torch.ops.higher_order.wrap_with_set_grad_enabled, torch.ops.higher_order.wrap_with_autocast
 WITHOUT_AUTOCAST = "without_autocast"
-
-
-class RefusedRegion(Exception):
-    pass
 
 
 def settings_of(node, keeps_gradients):
@@ -21,11 +18,11 @@ def settings_of(node, keeps_gradients):
     if node.target is NO_GRAD:
         has_gradients, region, *inputs = node.args
         if has_gradients and not keeps_gradients:
-            raise RefusedRegion("torch.enable_grad() within torch.no_grad() is not supported; leave one of them out")
+            raise CannotExport("torch.enable_grad() within torch.no_grad() is not supported; leave one of them out")
         return has_gradients, True, region, inputs
     _, _, is_enabled, _, region, *inputs = node.args
     if is_enabled:
-        raise RefusedRegion('torch.autocast(...) in forward() is not supported; remove it, and train with train.precision = "bf16"')
+        raise CannotExport('torch.autocast(...) in forward() is not supported; remove it, and train with train.precision = "bf16"')
     return True, False, region, inputs
 
 

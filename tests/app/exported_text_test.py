@@ -4,6 +4,7 @@
     exported_text_test.py [unittest options]        SLUICE_BINARY names the binary; exits 77 if a package is missing
 """
 
+import argparse
 import pathlib
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import sluice_cli as cli
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 try:
     import export_model
+    import export_sources
     import torch
     import transformers
     from safetensors.torch import load_file
@@ -50,9 +52,9 @@ class ExportedMiniLm(unittest.TestCase):
         self.module.save_pretrained(self.folder / "start")
 
     def export(self):
-        arguments = export_model.argparse.Namespace(transformers="BertForSequenceClassification", config=self.folder / "start",
+        arguments = argparse.Namespace(transformers="BertForSequenceClassification", config=self.folder / "start",
                                                     loss=False, classes=None)
-        module, inputs = export_model.from_transformers(arguments)
+        module, inputs = export_sources.from_transformers(arguments)
         file = self.folder / "m.pt2"
         export_model.export_to(file, module, inputs)
         return file
