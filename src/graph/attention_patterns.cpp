@@ -73,15 +73,15 @@ struct AttentionNumbers {
   at::ScalarType type = at::kFloat;  // of products
 };
 
-// takes: query, key, value [N, heads, T, width] and the mask, which may be undefined.
-at::Tensor attention(const Tensors& takes, const AttentionNumbers& numbers, const nn::ForwardContext& context) {
-  const at::Tensor query = takes[0].to(numbers.type), key = takes[1].to(numbers.type),
-                   value = takes[2].to(numbers.type);
+// inputs: query, key, value [N, heads, T, width] and the mask, which may be undefined.
+at::Tensor attention(const Tensors& inputs, const AttentionNumbers& numbers, const nn::ForwardContext& context) {
+  const at::Tensor query = inputs[0].to(numbers.type), key = inputs[1].to(numbers.type),
+                   value = inputs[2].to(numbers.type);
   const std::int64_t heads = query.size(1), width = query.size(3);
   const double usual = 1 / std::sqrt(static_cast<double>(width));
   const bool is_usual = std::abs(numbers.scale.value_or(usual) - usual) < 1e-6 * usual && value.size(3) == width;
   if (is_usual && key.size(0) == query.size(0) && value.size(0) == query.size(0) && nn::has_own_kernel(query)) {
-    const Sees sees = what_is_seen(takes[3], numbers.is_causal, query.size(2), key.size(2));
+    const Sees sees = what_is_seen(inputs[3], numbers.is_causal, query.size(2), key.size(2));
     if (sees != Sees::kOther) {
       const at::Tensor packed = at::cat({joined_heads(query), joined_heads(key), joined_heads(value)}, 2);
       const nn::AttentionOptions options{.heads = heads, .causal = sees == Sees::kEarlier, .kv_heads = key.size(1)};
@@ -89,7 +89,7 @@ at::Tensor attention(const Tensors& takes, const AttentionNumbers& numbers, cons
       return out.view({out.size(0), out.size(1), heads, width}).transpose(1, 2);
     }
   }
-  return nn::fused_attention(query, repeat_heads(key, heads), repeat_heads(value, heads), takes[3], numbers.is_causal,
+  return nn::fused_attention(query, repeat_heads(key, heads), repeat_heads(value, heads), inputs[3], numbers.is_causal,
                              numbers.scale);
 }
 
@@ -149,16 +149,16 @@ bool match_attention(PatternFinder& finder, int n) {
                  values = repeated(finder, n, arguments.value("value"));
   const bool are_alike = keys.nodes.empty() == values.nodes.empty();
   Pattern pattern{.name = "attention", .nodes = {n}};
-  pattern.takes = {query, are_alike ? keys.value : arguments.value("key"),
-                   are_alike ? values.value : arguments.value("value"), mask};
+  pattern.inputs = {query, are_alike ? keys.value : arguments.value("key"),
+                    are_alike ? values.value : arguments.value("value"), mask};
   if (are_alike) {
     pattern.nodes.insert(pattern.nodes.end(), keys.nodes.begin(), keys.nodes.end());
     pattern.nodes.insert(pattern.nodes.end(), values.nodes.begin(), values.nodes.end());
   }
   const AttentionNumbers numbers{arguments.get<bool>("is_causal").value_or(false), arguments.number("scale"),
                                  finder.options().activations};
-  pattern.run = [numbers](const Tensors& takes, const nn::ForwardContext& context) {
-    return attention(takes, numbers, context);
+  pattern.run = [numbers](const Tensors& inputs, const nn::ForwardContext& context) {
+    return attention(inputs, numbers, context);
   };
   return finder.add(std::move(pattern));
 }
@@ -209,8 +209,8 @@ bool match_rotary(PatternFinder& finder, int neg) {
   if (finder.sizes(finder.output(sum)) != finder.sizes(x)) return false;
   Pattern pattern{.name = "rotary positions",
                   .nodes = turned->nodes,
-                  .takes = {x, cosine, sine},
-                  .run = [](const Tensors& takes, const auto&) { return rotate(takes[0], takes[1], takes[2]); }};
+                  .inputs = {x, cosine, sine},
+                  .run = [](const Tensors& inputs, const auto&) { return rotate(inputs[0], inputs[1], inputs[2]); }};
   pattern.nodes.insert(pattern.nodes.end(), {with_sine, with_cosine, sum});
   return finder.add(std::move(pattern));
 }

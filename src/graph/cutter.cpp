@@ -109,22 +109,22 @@ std::vector<Section> Cutter::cut(const std::vector<int>& before) const {
       if (is_user_input(program_, value)) inputs.insert(value);
       if (is_state(value)) section.states.push_back(value);
     }
-    section.gives = std::exchange(next, s == 0 ? user_inputs() : border(begins[s], inputs));
-    section.takes = next;
+    section.outputs = std::exchange(next, s == 0 ? user_inputs() : border(begins[s], inputs));
+    section.inputs = next;
   }
   return sections;
 }
 
 Section Cutter::section_for(ValueId wanted) const {
-  Section section{.name = program_.values[wanted].name, .gives = {wanted}, .is_last = true};
-  section.nodes = with_makers(nodes(), nodes(), section.gives);
+  Section section{.name = program_.values[wanted].name, .outputs = {wanted}, .is_last = true};
+  section.nodes = with_makers(nodes(), nodes(), section.outputs);
   section.written = written_in(section.nodes);
-  for (const ValueId value : used_by(section.nodes, section.gives)) {
+  for (const ValueId value : used_by(section.nodes, section.outputs)) {
     if (sent_[value] || (is_state(value) && program_.inputs[value].kind != InputKind::kConstant))
       throw ConfigError("the second output of the model, the count of its targets, depends on ",
                         printable(is_state(value) ? program_.inputs[value].name : program_.values[value].name),
                         "; let it depend on the inputs alone");
-    if (is_user_input(program_, value)) section.takes.push_back(value);
+    if (is_user_input(program_, value)) section.inputs.push_back(value);
     if (is_state(value)) section.states.push_back(value);
   }
   return section;

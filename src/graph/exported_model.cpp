@@ -218,7 +218,7 @@ class Signature {
     const Section section = Cutter(program_).section_for(program_.outputs[1]);
     std::vector<std::size_t> counted;  // positions of the arguments that the count takes
     for (std::size_t i = 0; i < users_.size(); ++i) {
-      if (std::ranges::find(section.takes, users_[i]->value) == section.takes.end()) continue;
+      if (std::ranges::find(section.inputs, users_[i]->value) == section.inputs.end()) continue;
       file.targets.push_back(file.inputs[i]);
       counted.push_back(i);
     }

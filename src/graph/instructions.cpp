@@ -137,18 +137,18 @@ Instructions::Instructions(const Program& program, const Section& section, const
     state_slots_.push_back(slot_of(program.inputs[state].value));
     is_state_written_.push_back(is_written(program.inputs[state].value));
   }
-  for (const ValueId value : section.takes) {
-    take_slots_.push_back(slot_of(value));
-    is_taken_number_.push_back(program.values[value].kind == ValueKind::kNumber);
+  for (const ValueId value : section.inputs) {
+    input_slots_.push_back(slot_of(value));
+    is_number_input_.push_back(program.values[value].kind == ValueKind::kNumber);
     is_written_.push_back(is_written(value));
     is_input_.push_back(is_user_input(program, value));
   }
   add_nodes(section, options);
-  for (const ValueId value : section.gives) {
-    const auto taken = std::ranges::find(section.takes, value);
+  for (const ValueId value : section.outputs) {
+    const auto taken = std::ranges::find(section.inputs, value);
     const bool is_passed_on = !section.is_last && is_user_input(program, value);
-    passed_on_.push_back(is_passed_on ? static_cast<int>(taken - section.takes.begin()) : -1);
-    give_slots_.push_back(slot_of(value));
+    passed_on_.push_back(is_passed_on ? static_cast<int>(taken - section.inputs.begin()) : -1);
+    output_slots_.push_back(slot_of(value));
   }
   note_last_uses();
   slots_ = {};  // of the preparation alone
@@ -191,7 +191,7 @@ void Instructions::add_nodes(const Section& section, const InstructionOptions& o
 // A slot is free after the last instruction that takes or makes it, unless the next section takes it.
 void Instructions::note_last_uses() {
   std::vector<bool> is_needed(static_cast<std::size_t>(slot_count_), false);
-  for (const int slot : give_slots_) is_needed[slot] = true;
+  for (const int slot : output_slots_) is_needed[slot] = true;
   for (auto instruction = instructions_.rbegin(); instruction != instructions_.rend(); ++instruction) {
     const auto note = [&](int slot) {
       if (slot < 0 || is_needed[slot]) return;
@@ -280,11 +280,11 @@ void Instructions::add(const Pattern& pattern) {
   instruction.node = &program_.nodes[pattern.nodes.back()];
   instruction.pattern = pattern.name;
   instruction.run = pattern.run;
-  instruction.outputs = {slots_[pattern.gives]};
-  instruction.arguments.resize(pattern.takes.size());
-  for (std::size_t i = 0; i < pattern.takes.size(); ++i) {
-    if (pattern.takes[i] != kNoValue)
-      instruction.fills.push_back({.argument = static_cast<int>(i), .slots = {slots_[pattern.takes[i]]}});
+  instruction.outputs = {slots_[pattern.output]};
+  instruction.arguments.resize(pattern.inputs.size());
+  for (std::size_t i = 0; i < pattern.inputs.size(); ++i) {
+    if (pattern.inputs[i] != kNoValue)
+      instruction.fills.push_back({.argument = static_cast<int>(i), .slots = {slots_[pattern.inputs[i]]}});
   }
 }
 
@@ -319,11 +319,11 @@ void Instructions::add_numbers(const Node& node, Instruction& instruction) const
   }
 }
 
-nn::Tensors Instructions::run(const nn::Tensors& states, const nn::Tensors& takes,
+nn::Tensors Instructions::run(const nn::Tensors& states, const nn::Tensors& inputs,
                               const nn::ForwardContext& context) const {
-  check(states.size() == state_slots_.size() && takes.size() >= take_slots_.size(),
+  check(states.size() == state_slots_.size() && inputs.size() >= input_slots_.size(),
         "the tensors that the section takes");
-  Call call(slot_count_, device_of(takes).value_or(device_of(states).value_or(at::kCPU)));
+  Call call(slot_count_, device_of(inputs).value_or(device_of(states).value_or(at::kCPU)));
   check_context(context);
   // Nodes write to copies: autograd keeps what they take, and states share a memory that later layers write to.
   nn::Tensors written = states;
@@ -331,7 +331,7 @@ nn::Tensors Instructions::run(const nn::Tensors& states, const nn::Tensors& take
     if (is_state_written_[i]) written[i] = states[i].clone(at::MemoryFormat::Contiguous);
     call.slot(state_slots_[i]) = written[i];
   }
-  for (std::size_t i = 0; i < take_slots_.size(); ++i) call.slot(take_slots_[i]) = taken(i, takes[i]);
+  for (std::size_t i = 0; i < input_slots_.size(); ++i) call.slot(input_slots_[i]) = input_value(i, inputs[i]);
   for (const Instruction& instruction : instructions_) call.run(instruction, context);
   if (mode_ == Mode::kTraining && context.update_statistics) {
     const at::NoGradGuard no_grad;
@@ -339,24 +339,24 @@ nn::Tensors Instructions::run(const nn::Tensors& states, const nn::Tensors& take
       if (is_state_written_[i]) states[i].copy_(written[i]);
     }
   }
-  return given(call, takes);
+  return outputs_of(call, inputs);
 }
 
-IValue Instructions::taken(std::size_t i, const at::Tensor& tensor) const {
-  if (is_taken_number_[i]) return tensor.item();
+IValue Instructions::input_value(std::size_t i, const at::Tensor& tensor) const {
+  if (is_number_input_[i]) return tensor.item();
   const at::Tensor own = is_input_[i] ? tensor.detach() : tensor;
   return is_written_[i] ? own.clone(at::MemoryFormat::Contiguous) : own;
 }
 
-nn::Tensors Instructions::given(Call& call, const nn::Tensors& takes) const {
-  nn::Tensors gives;
-  for (std::size_t i = 0; i < give_slots_.size(); ++i) {
-    const IValue& value = call.slot(give_slots_[i]);
-    gives.push_back(passed_on_[i] >= 0 ? takes[passed_on_[i]].detach()
-                    : value.isTensor() ? value.toTensor()
-                                       : number_tensor(value.toScalar()));
+nn::Tensors Instructions::outputs_of(Call& call, const nn::Tensors& inputs) const {
+  nn::Tensors outputs;
+  for (std::size_t i = 0; i < output_slots_.size(); ++i) {
+    const IValue& value = call.slot(output_slots_[i]);
+    outputs.push_back(passed_on_[i] >= 0 ? inputs[passed_on_[i]].detach()
+                      : value.isTensor() ? value.toTensor()
+                                         : number_tensor(value.toScalar()));
   }
-  return gives;
+  return outputs;
 }
 
 }  // namespace sluice::graph

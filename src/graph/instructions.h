@@ -65,8 +65,8 @@ class Instructions {
   // `program` outlives this.
   Instructions(const Program& program, const Section& section, const InstructionOptions& options);
 
-  // states: of section.states, in order. takes: of section.takes. Returns those of section.gives.
-  [[nodiscard]] nn::Tensors run(const nn::Tensors& states, const nn::Tensors& takes,
+  // states: of section.states, in order. inputs: of section.inputs. Returns those of section.outputs.
+  [[nodiscard]] nn::Tensors run(const nn::Tensors& states, const nn::Tensors& inputs,
                                 const nn::ForwardContext& context) const;
   // As nn::Layer::calls().
   [[nodiscard]] std::map<std::string, int> calls() const;
@@ -84,16 +84,16 @@ class Instructions {
   void add_numbers(const Node& node, Instruction& instruction) const;
   void note_last_uses();
   class Call;
-  [[nodiscard]] c10::IValue taken(std::size_t i, const at::Tensor& tensor) const;
-  [[nodiscard]] nn::Tensors given(Call& call, const nn::Tensors& takes) const;
+  [[nodiscard]] c10::IValue input_value(std::size_t i, const at::Tensor& tensor) const;
+  [[nodiscard]] nn::Tensors outputs_of(Call& call, const nn::Tensors& inputs) const;
 
   const Program& program_;
   Mode mode_;
   std::vector<int> slots_;  // [value]; -1: not in this section
   int slot_count_ = 0;
-  std::vector<int> state_slots_, take_slots_, give_slots_;
-  std::vector<bool> is_state_written_, is_written_;  // an operator in place may write to the state, or to what is taken
-  std::vector<bool> is_taken_number_, is_input_;     // [take]; inputs of the model carry no gradient
+  std::vector<int> state_slots_, input_slots_, output_slots_;
+  std::vector<bool> is_state_written_, is_written_;  // an operator in place may write to the state, or to the input
+  std::vector<bool> is_number_input_, is_input_;     // [input]; inputs of the model carry no gradient
   const Node* norm_ = nullptr;                       // a batch norm in training that no layer of ours stands for
   const Node* reader_ = nullptr;                     // a node that reads a state which the section writes to
   std::vector<int> passed_on_;                       // [output]: input that is passed on unchanged; -1: computed here

@@ -103,7 +103,7 @@ bool match_batch_norm(PatternFinder& finder, int n) {
   const ValueId x = arguments.value("input");
   const Followers after = followers(finder, n);
   Pattern pattern{
-      .name = "batch norm", .nodes = {n}, .takes = {x, after.residual}, .may_be_written = finder.dims(x) == 4};
+      .name = "batch norm", .nodes = {n}, .inputs = {x, after.residual}, .may_be_written = finder.dims(x) == 4};
   pattern.nodes.insert(pattern.nodes.end(), after.nodes.begin(), after.nodes.end());
   if (inputs->count != nullptr) {
     pattern.nodes.push_back(counting_node(finder, *inputs->count));
@@ -112,9 +112,9 @@ bool match_batch_norm(PatternFinder& finder, int n) {
   if (!finder.can_run(pattern)) return false;
   pattern.norm = finder.options().make_norm(*inputs, {.epsilon = arguments.number("eps").value_or(1e-5),
                                                       .momentum = arguments.number("momentum").value_or(0.1)});
-  pattern.run = [norm = pattern.norm, activation = after.activation](const Tensors& takes,
+  pattern.run = [norm = pattern.norm, activation = after.activation](const Tensors& inputs,
                                                                      const nn::ForwardContext& context) {
-    return normalized(*norm, takes[0], takes[1], activation, context);
+    return normalized(*norm, inputs[0], inputs[1], activation, context);
   };
   return finder.add(std::move(pattern));
 }
@@ -169,9 +169,9 @@ bool match_rms_norm(PatternFinder& finder, int rsqrt) {
   root->nodes.push_back(last);
   return finder.add({.name = "rms norm",
                      .nodes = root->nodes,
-                     .takes = {root->x, weight},
-                     .run = [epsilon = root->epsilon](const Tensors& takes, const auto&) {
-                       return nn::rms_norm(takes[0], takes[1], epsilon, takes[0].scalar_type());
+                     .inputs = {root->x, weight},
+                     .run = [epsilon = root->epsilon](const Tensors& inputs, const auto&) {
+                       return nn::rms_norm(inputs[0], inputs[1], epsilon, inputs[0].scalar_type());
                      }});
 }
 

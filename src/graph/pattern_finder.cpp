@@ -13,7 +13,7 @@ PatternFinder::PatternFinder(const Program& program, const Aliases& aliases, con
       aliases_(aliases),
       maker_(program.values.size(), -1),
       users_(program.values.size()),
-      kept_(section.gives.begin(), section.gives.end()) {
+      kept_(section.outputs.begin(), section.outputs.end()) {
   for (const int n : section.nodes) {
     for (const ValueId value : program.nodes[n].outputs) {
       if (value != kNoValue) maker_[value] = n;
@@ -72,7 +72,7 @@ bool PatternFinder::can_run(const Pattern& pattern) const {
   const auto is_own = [&](int n) { return std::ranges::find(pattern.nodes, n) != pattern.nodes.end(); };
   // Autograd refuses operators in place on views that a layer of ours returns.
   if (!pattern.may_be_written && !std::ranges::all_of(writers(output(last)), is_own)) return false;
-  for (const ValueId value : pattern.takes) {
+  for (const ValueId value : pattern.inputs) {
     if (value == kNoValue) continue;
     for (const int writer : writers(value)) {
       if (writer > first && writer < last && !is_own(writer)) return false;
@@ -84,7 +84,7 @@ bool PatternFinder::can_run(const Pattern& pattern) const {
 bool PatternFinder::add(Pattern pattern) {
   if (!can_run(pattern)) return false;
   std::ranges::sort(pattern.nodes);
-  pattern.gives = output(pattern.nodes.back());
+  pattern.output = output(pattern.nodes.back());
   taken_.insert(pattern.nodes.begin(), pattern.nodes.end());
   found_.push_back(std::move(pattern));
   return true;

@@ -66,10 +66,10 @@ bool match_linear(PatternFinder& finder, int n) {
   return finder.add(
       {.name = "linear",
        .nodes = {n},
-       .takes = {all->x, all->weight, all->bias},
+       .inputs = {all->x, all->weight, all->bias},
        .run =
-           [type = finder.options().activations](const Tensors& takes, const nn::ForwardContext& context) {
-             return nn::linear(takes[0].to(type), {takes[1]}, biases({takes[2]}), context);
+           [type = finder.options().activations](const Tensors& inputs, const nn::ForwardContext& context) {
+             return nn::linear(inputs[0].to(type), {inputs[1]}, biases({inputs[2]}), context);
            },
        .may_be_written = finder.dims(all->x) == 2});
 }
@@ -87,9 +87,10 @@ bool match_swiglu(PatternFinder& finder, int silu) {
   return finder.add(
       {.name = "swiglu",
        .nodes = {gate, silu, up, product},
-       .takes = {first->x, first->weight, second->weight, first->bias, second->bias},
-       .run = [type = finder.options().activations](const Tensors& takes, const nn::ForwardContext& context) {
-         return nn::swiglu(nn::linear(takes[0].to(type), {takes[1], takes[2]}, biases({takes[3], takes[4]}), context));
+       .inputs = {first->x, first->weight, second->weight, first->bias, second->bias},
+       .run = [type = finder.options().activations](const Tensors& inputs, const nn::ForwardContext& context) {
+         return nn::swiglu(
+             nn::linear(inputs[0].to(type), {inputs[1], inputs[2]}, biases({inputs[3], inputs[4]}), context));
        }});
 }
 
@@ -102,13 +103,14 @@ bool match_convolution(PatternFinder& finder, int n) {
   if (!stride || !padding || arguments.common("dilation", 1) != 1 || sizes[2].size != sizes[3].size) return false;
   return finder.add({.name = "convolution",
                      .nodes = {n},
-                     .takes = {x, weight, bias},
+                     .inputs = {x, weight, bias},
                      .run =
                          [type = finder.options().activations, stride = *stride, padding = *padding](
-                             const Tensors& takes, const nn::ForwardContext& context) {
-                           const auto given = takes[2].defined() ? std::optional(takes[2]) : std::nullopt;
-                           return nn::conv2d(takes[0].to(type), takes[1], given, stride, padding, context.weight_queue,
-                                             context.transformed_weights, context.numerics.winograd);
+                             const Tensors& inputs, const nn::ForwardContext& context) {
+                           const auto given = inputs[2].defined() ? std::optional(inputs[2]) : std::nullopt;
+                           return nn::conv2d(inputs[0].to(type), inputs[1], given, stride, padding,
+                                             context.weight_queue, context.transformed_weights,
+                                             context.numerics.winograd);
                          },
                      .may_be_written = true});
 }
@@ -118,8 +120,8 @@ bool match_gelu(PatternFinder& finder, int n) {
   if (form && *form != "none") return false;
   return finder.add({.name = "gelu",
                      .nodes = {n},
-                     .takes = {finder.arguments(n).value("self")},
-                     .run = [](const Tensors& takes, const auto&) { return nn::gelu(takes[0]); }});
+                     .inputs = {finder.arguments(n).value("self")},
+                     .run = [](const Tensors& inputs, const auto&) { return nn::gelu(inputs[0]); }});
 }
 
 std::vector<Pattern> find_patterns(const Program& program, const Aliases& aliases, const Section& section,

@@ -15,13 +15,13 @@
 namespace sluice::graph {
 
 struct Pattern {
-  const char* name = "";       // of the layer: "convolution"
-  std::vector<int> nodes;      // ascending; the pattern runs in place of the last
-  std::vector<ValueId> takes;  // kNoValue: no tensor
-  ValueId gives = kNoValue;
-  std::function<at::Tensor(const nn::Tensors& takes, const nn::ForwardContext& context)> run;
+  const char* name = "";        // of the layer: "convolution"
+  std::vector<int> nodes;       // ascending; the pattern runs in place of the last
+  std::vector<ValueId> inputs;  // kNoValue: no tensor
+  ValueId output = kNoValue;
+  std::function<at::Tensor(const nn::Tensors& inputs, const nn::ForwardContext& context)> run;
   nn::BatchNorm2d* norm = nullptr;  // the batch norm that run() calls; null: none
-  bool may_be_written = false;      // operators in place may change what it gives
+  bool may_be_written = false;      // operators in place may change the output
 };
 
 struct PatternOptions {

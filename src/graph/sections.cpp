@@ -218,7 +218,7 @@ class Borders {
 
   // c: a cut, before section c + 1. If several values pass, these are told apart by their origins.
   [[nodiscard]] bool agree_at(std::size_t c, const CommonSections& all) const {
-    const std::vector<ValueId>&mine = all.training[c + 1].takes, &theirs = all.evaluation[c + 1].takes;
+    const std::vector<ValueId>&mine = all.training[c + 1].inputs, &theirs = all.evaluation[c + 1].inputs;
     const auto made = std::ranges::count_if(mine, [&](ValueId value) { return !is_user_input(training_, value); });
     return std::ranges::equal(mine, theirs, [&](ValueId a, ValueId b) {
       return are_alike(training_.values[a], evaluation_.values[b]) && (made < 2 || origins_[a] == other_origins_[b]);

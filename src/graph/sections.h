@@ -11,12 +11,12 @@
 namespace sluice::graph {
 
 struct Section {
-  std::string name;            // "encoder.layer.3": the module that its nodes have in common, unique in the program
-  std::vector<int> nodes;      // to run, in order; with those that are run again
-  std::vector<ValueId> takes;  // the border before: values of earlier sections, then inputs of the model
+  std::string name;             // "encoder.layer.3": the module that its nodes have in common, unique in the program
+  std::vector<int> nodes;       // to run, in order; with those that are run again
+  std::vector<ValueId> inputs;  // the border before: values of earlier sections, then inputs of the model
   // The border after, which is what the next section takes; at the end the outputs. Inputs of the model are passed on
   // as they came, even if the section writes to them.
-  std::vector<ValueId> gives;
+  std::vector<ValueId> outputs;
   std::vector<ValueId> written;  // ascending: values that share memory with what its nodes write to
   bool is_last = false;
   std::vector<int> states;  // inputs of the program that are parameters, buffers or constants, taken by its nodes

@@ -24,8 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     const Program program = parse_program(json, "fuzz.pt2");
     const CommonSections both = cut_both(program, program);
     const std::vector<Section>& sections = both.training;
-    require(!sections.empty() && sections.back().gives == program.outputs);
-    for (std::size_t s = 1; s < sections.size(); ++s) require(sections[s].takes == sections[s - 1].gives);
+    require(!sections.empty() && sections.back().outputs == program.outputs);
+    for (std::size_t s = 1; s < sections.size(); ++s) require(sections[s].inputs == sections[s - 1].outputs);
     require(both.evaluation.size() == sections.size());
     static_cast<void>(cut_at(program, possible_cuts(program)));
     for (const ValueId output : program.outputs) static_cast<void>(Cutter(program).section_for(output));

@@ -25,9 +25,9 @@ class Builder {
     program.inputs.push_back({.kind = kind, .value = value, .name = concat("input", value)});
     return value;
   }
-  ValueId node(const std::string& target, const std::vector<ValueId>& takes, const std::string& module = "") {
+  ValueId node(const std::string& target, const std::vector<ValueId>& inputs, const std::string& module = "") {
     Node node{.target = concat("aten::", target), .name = concat("node", program.nodes.size()), .module = module};
-    for (const ValueId value : takes) node.arguments.push_back({"x", TensorArgument{value}});
+    for (const ValueId value : inputs) node.arguments.push_back({"x", TensorArgument{value}});
     node.outputs = {add_value()};
     program.nodes.push_back(node);
     return node.outputs.front();
@@ -78,11 +78,11 @@ std::vector<double> outputs_of_whole(const Program& program) {
 
 std::vector<double> outputs_of(const Program& program, const std::vector<Section>& sections) {
   std::vector<double> border;
-  for (const ValueId value : sections.front().takes) border.push_back(first_value(value));
+  for (const ValueId value : sections.front().inputs) border.push_back(first_value(value));
   for (const Section& section : sections) {
     Memories values;
-    for (std::size_t i = 0; i < section.takes.size(); ++i)
-      values[section.takes[i]] = std::make_shared<double>(border.at(i));
+    for (std::size_t i = 0; i < section.inputs.size(); ++i)
+      values[section.inputs[i]] = std::make_shared<double>(border.at(i));
     for (const int state : section.states) {
       const ValueId value = program.inputs[state].value;
       values[value] = std::make_shared<double>(first_value(value));
@@ -90,7 +90,7 @@ std::vector<double> outputs_of(const Program& program, const std::vector<Section
     run(program, section.nodes, values);
     border.clear();
     const auto is_input = [&](ValueId value) { return value < static_cast<ValueId>(program.inputs.size()); };
-    for (const ValueId value : section.gives) {
+    for (const ValueId value : section.outputs) {
       const bool is_passed_on = is_input(value) && &section != &sections.back();
       border.push_back(is_passed_on ? first_value(value) : *values.at(value));
     }
@@ -180,8 +180,8 @@ TEST(Sections, MakeMasksAgainAndPassOnlyWhatWeightsMade) {
   ASSERT_EQ(sections.size(), 2U);
   EXPECT_EQ(sections[0].name, "layers.0.self");
   EXPECT_EQ(sections[1].name, "layers.1.self");
-  EXPECT_THAT(sections[0].takes, ElementsAre(x));
-  EXPECT_THAT(sections[1].takes, ElementsAre(y, x));
+  EXPECT_THAT(sections[0].inputs, ElementsAre(x));
+  EXPECT_THAT(sections[1].inputs, ElementsAre(y, x));
   EXPECT_THAT(sections[1].nodes, ElementsAre(0, 2, 3)) << "the mask is made again";
   EXPECT_THAT(sections[0].states, ElementsAre(1, 3));
   EXPECT_THAT(sections[1].states, ElementsAre(2, 3));
