@@ -25,11 +25,10 @@ double sum_of_powers(const at::Tensor& flat, int power) {
     if (flat.scalar_type() == at::kFloat) return powers_in_memory<float>(flat, power);
     if (flat.scalar_type() == at::kDouble) return powers_in_memory<double>(flat, power);
   }
-  constexpr std::int64_t kCopied = 1 << 16;  // bounds a copy that ATen makes of its input
-  at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));
-  for (const at::Tensor& block : flat.split(kCopied))
-    sum += at::linalg_vector_norm(block, power, {}, false, at::kDouble).pow(power);
-  return sum.item<double>();
+  if (flat.numel() == 0) return 0;
+  // On GPUs one kernel of this function adds up 20 million numbers in float64, without a copy. It counts in int32.
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  return at::stack(at::_foreach_norm(flat.split(kMost), power, at::kDouble)).pow(power).sum().item<double>();
 }
 
 }  // namespace

@@ -22,5 +22,9 @@ struct LambRule {
 // All tensors are flat and belong to one parameter. All but the gradient are overwritten.
 void update_lamb(const LambRule& rule, const at::Tensor& values, const at::Tensor& gradient, const at::Tensor& exp_avg,
                  const at::Tensor& exp_avg_sq);
+// The same for many parameters: [parameter]. For GPUs: the host waits for no norm, and a kernel runs for all at once.
+// Takes memory for two more tensors of each parameter.
+void update_lamb_without_waiting(const LambRule& rule, at::TensorList values, at::TensorList gradients,
+                                 at::TensorList exp_avg, at::TensorList exp_avg_sq);
 
 }  // namespace sluice::optim

@@ -23,12 +23,12 @@ std::pair<std::int64_t, std::int64_t> bounds(std::int64_t elements, BufferPart p
 }
 
 // Block size of updates that ATen has no fused kernel for; it bounds their temporary memory.
-constexpr std::int64_t kBlock = 1 << 20;  // elements
+constexpr std::int64_t kBlock = 1 << 20, kGpuBlock = 1 << 24;  // elements
 
 // For the fused kernels: they divide by a float32 scale as div_() does, which saves a pass over the memory.
 std::optional<at::Tensor> as_scale(double divisor, const at::Tensor& gradients) {
-  if (divisor == 1.0 || !gradients.is_cpu() || gradients.scalar_type() != at::kFloat) return std::nullopt;
-  return at::full({}, divisor, at::kFloat);
+  if (divisor == 1.0 || gradients.scalar_type() != at::kFloat) return std::nullopt;
+  return at::full({}, divisor, gradients.options());
 }
 
 // Joins neighbouring ranges with the same settings, including the gaps between them.
@@ -98,108 +98,129 @@ bool Optimizer::is_fused() const {
   return options_.kind != "rmsprop" && options_.kind != "lamb" && options_.nesterov_delay == 0;
 }
 
-Optimizer::Slice Optimizer::slice(std::int64_t begin, std::int64_t end) const {
-  const auto part_of = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };
-  Slice slice{.values = part_of(values_), .gradients = part_of(gradients_)};
-  for (const auto& [name, state] : states_) slice.states.push_back(part_of(state));
-  return slice;
+std::vector<Optimizer::Group> Optimizer::groups(double lr, BufferPart part) const {
+  const auto [begin, end] = bounds(values_.numel(), part);
+  std::vector<Group> groups;
+  for (const UpdateRange& range : ranges_) {
+    std::pair own(std::max(begin, range.begin), std::min(end, range.end));
+    if (options_.kind == "lamb")
+      own = range.begin >= begin && range.begin < end ? std::pair(range.begin, range.end) : std::pair(begin, begin);
+    if (own.first >= own.second) continue;
+    const Group wanted{.lr = lr * range.lr_factor,
+                       .weight_decay = range.decays ? options_.weight_decay : 0.0,
+                       .updates = steps_ - range.missed};
+    const auto same = std::ranges::find_if(groups, [&](const Group& group) {
+      return group.lr == wanted.lr && group.weight_decay == wanted.weight_decay && group.updates == wanted.updates;
+    });
+    Group& group = same != groups.end() ? *same : groups.emplace_back(wanted);
+    group.ranges.push_back(own);
+  }
+  return groups;
+}
+
+Optimizer::Slices Optimizer::slices(const Group& group) const {
+  const auto of = [&](const at::Tensor& flat) {
+    std::vector<at::Tensor> parts;
+    for (const auto& [begin, end] : group.ranges) parts.push_back(flat.narrow(0, begin, end - begin));
+    return parts;
+  };
+  Slices all{.values = of(values_), .gradients = of(gradients_), .states = {}};
+  for (const auto& [name, state] : states_) all.states.push_back(of(state));
+  return all;
 }
 
 void Optimizer::update(double lr, double divisor, BufferPart part) {
-  const auto [begin, end] = bounds(values_.numel(), part);
   const at::NoGradGuard no_grad;
-  for (const UpdateRange& range : ranges_) {
-    const Rates rates{.lr = lr * range.lr_factor,
-                      .weight_decay = range.decays ? options_.weight_decay : 0.0,
-                      .updates = steps_ - range.missed};
-    if (options_.kind == "lamb") {
-      const bool is_ours = range.begin >= begin && range.begin < end;
-      if (is_ours) update_range(range.begin, range.end, rates, divisor);
-    } else if (std::max(begin, range.begin) < std::min(end, range.end)) {
-      update_range(std::max(begin, range.begin), std::min(end, range.end), rates, divisor);
-    }
-  }
+  for (const Group& group : groups(lr, part)) update_group(group, divisor);
 }
 
-void Optimizer::update_range(std::int64_t begin, std::int64_t end, const Rates& rates, double divisor) const {
-  const Slice whole = slice(begin, end);
-  const auto scale = is_fused() ? as_scale(divisor, whole.gradients) : std::nullopt;
-  if (divisor != 1.0 && !scale) whole.gradients.div_(divisor);
+void Optimizer::update_group(const Group& group, double divisor) const {
+  const Slices all = slices(group);
+  const auto scale = is_fused() ? as_scale(divisor, gradients_) : std::nullopt;
+  if (divisor != 1.0 && !scale) at::_foreach_div_(all.gradients, divisor);
   if (options_.kind == "lamb") {
-    update_lamb({.lr = rates.lr,
-                 .beta1 = options_.beta1,
-                 .beta2 = options_.beta2,
-                 .eps = options_.eps,
-                 .weight_decay = rates.weight_decay,
-                 .steps = rates.updates},
-                whole.values, whole.gradients, whole.states[0], whole.states[1]);
+    update_by_lamb(all, group);
   } else if (options_.kind == "adam" || options_.kind == "adamw") {
-    update_adam(whole, rates, scale);
+    update_adam(all, group, scale);
   } else if (is_fused()) {
-    update_sgd(whole, rates, scale);
+    update_sgd(all, group, scale);
   } else {
-    update_in_blocks(begin, end, rates);
+    update_in_blocks(group);
   }
-  if (options_.ema_decay > 0) update_average(whole);
+  if (options_.ema_decay > 0) update_average(all);
 }
 
-void Optimizer::update_in_blocks(std::int64_t begin, std::int64_t end, const Rates& rates) const {
-  for (std::int64_t at = begin; at < end; at += kBlock) {
-    const Slice block = slice(at, std::min(at + kBlock, end));
-    const at::Tensor gradient =
-        rates.weight_decay == 0 ? block.gradients : at::add(block.gradients, block.values, rates.weight_decay);
-    if (options_.kind == "rmsprop") {
-      update_rmsprop(block, gradient, rates.lr);
-    } else {
-      update_delayed_nesterov(block, gradient, rates.lr);
+void Optimizer::update_by_lamb(const Slices& all, const Group& group) const {
+  const LambRule rule{.lr = group.lr,
+                      .beta1 = options_.beta1,
+                      .beta2 = options_.beta2,
+                      .eps = options_.eps,
+                      .weight_decay = group.weight_decay,
+                      .steps = group.updates};
+  if (!values_.is_cpu())
+    return update_lamb_without_waiting(rule, all.values, all.gradients, all.states[0], all.states[1]);
+  for (std::size_t i = 0; i < all.values.size(); ++i)
+    update_lamb(rule, all.values[i], all.gradients[i], all.states[0][i], all.states[1][i]);
+}
+
+void Optimizer::update_in_blocks(const Group& group) const {
+  const std::int64_t size = values_.is_cpu() ? kBlock : kGpuBlock;
+  for (const auto& [begin, end] : group.ranges) {
+    for (std::int64_t at = begin; at < end; at += size) {
+      const Slices block = slices({.ranges = {{at, std::min(at + size, end)}}});
+      const at::Tensor &own = block.gradients[0],
+                       gradient = group.weight_decay == 0 ? own : at::add(own, block.values[0], group.weight_decay);
+      if (options_.kind == "rmsprop") {
+        update_rmsprop(block, gradient, group.lr);
+      } else {
+        update_delayed_nesterov(block, gradient, group.lr);
+      }
     }
   }
 }
 
-void Optimizer::update_average(const Slice& slice) const {
-  const at::Tensor& average = slice.states.back();
+void Optimizer::update_average(const Slices& all) const {
   if (steps_ <= options_.ema_every) {
-    average.copy_(slice.values);
+    at::_foreach_copy_(all.states.back(), all.values);
   } else if (steps_ % options_.ema_every == 0) {
-    average.lerp_(slice.values, 1 - options_.ema_decay);
+    at::_foreach_lerp_(all.states.back(), all.values, 1 - options_.ema_decay);
   }
 }
 
-void Optimizer::update_sgd(const Slice& slice, const Rates& rates, const std::optional<at::Tensor>& divisor) const {
+void Optimizer::update_sgd(const Slices& all, const Group& group, const std::optional<at::Tensor>& divisor) const {
   // A zero buffer makes the first step like any other: buffer = momentum * 0 + gradient.
   const bool has_buffer = options_.kind == "momentum";
-  const std::vector<at::Tensor> buffer(slice.states.begin(), slice.states.begin() + (has_buffer ? 1 : 0));
-  at::_fused_sgd_({slice.values}, {slice.gradients}, buffer, rates.weight_decay, has_buffer ? options_.momentum : 0.0,
-                  rates.lr, /*dampening=*/0.0, has_buffer && options_.nesterov, /*maximize=*/false,
-                  /*is_first_step=*/false, divisor);
+  at::_fused_sgd_(all.values, all.gradients, has_buffer ? all.states[0] : std::vector<at::Tensor>(), group.weight_decay,
+                  has_buffer ? options_.momentum : 0.0, group.lr, /*dampening=*/0.0, has_buffer && options_.nesterov,
+                  /*maximize=*/false, /*is_first_step=*/false, divisor);
 }
 
-void Optimizer::update_rmsprop(const Slice& slice, const at::Tensor& gradient, double lr) const {
-  const at::Tensor& square = slice.states[0];
+void Optimizer::update_rmsprop(const Slices& block, const at::Tensor& gradient, double lr) const {
+  const at::Tensor& square = block.states[0][0];
   square.mul_(options_.rms_alpha).addcmul_(gradient, gradient, 1.0 - options_.rms_alpha);
-  slice.values.addcdiv_(gradient, square.sqrt().add_(options_.eps), -lr);
+  block.values[0].addcdiv_(gradient, square.sqrt().add_(options_.eps), -lr);
 }
 
-void Optimizer::update_delayed_nesterov(const Slice& slice, const at::Tensor& gradient, double lr) const {
+void Optimizer::update_delayed_nesterov(const Slices& block, const at::Tensor& gradient, double lr) const {
   const auto delay = static_cast<double>(options_.nesterov_delay);
-  const at::Tensor &momentum = slice.states[0], &sum = slice.states[1];
+  const at::Tensor &values = block.values[0], &momentum = block.states[0][0], &sum = block.states[1][0];
   sum.add_(gradient);
-  slice.values.add_(gradient, -lr / delay);
+  values.add_(gradient, -lr / delay);
   if (steps_ % options_.nesterov_delay != 0) return;
   momentum.mul_(options_.momentum).add_(sum, 1.0 / delay);
-  slice.values.add_(momentum, -lr * options_.momentum);
+  values.add_(momentum, -lr * options_.momentum);
   sum.zero_();
 }
 
-void Optimizer::update_adam(const Slice& slice, const Rates& rates, const std::optional<at::Tensor>& divisor) const {
-  const at::Tensor steps = at::full({}, static_cast<double>(rates.updates),
-                                    at::TensorOptions().dtype(at::kFloat).device(slice.values.device()));
+void Optimizer::update_adam(const Slices& all, const Group& group, const std::optional<at::Tensor>& divisor) const {
+  const at::Tensor updates =
+      at::full({}, static_cast<double>(group.updates), at::TensorOptions().dtype(at::kFloat).device(values_.device()));
+  const std::vector<at::Tensor> steps(all.values.size(), updates);
   auto* fused = &at::_ops::_fused_adam_::call;
   if (options_.kind == "adamw") fused = &at::_ops::_fused_adamw_::call;
-  const std::vector<at::Tensor> largest(slice.states.begin() + 2, slice.states.begin() + (options_.amsgrad ? 3 : 2));
-  fused({slice.values}, {slice.gradients}, {slice.states[0]}, {slice.states[1]}, largest, {steps}, rates.lr,
-        options_.beta1, options_.beta2, rates.weight_decay, options_.eps, options_.amsgrad, /*maximize=*/false, divisor,
-        {});
+  fused(all.values, all.gradients, all.states[0], all.states[1],
+        options_.amsgrad ? all.states[2] : std::vector<at::Tensor>(), steps, group.lr, options_.beta1, options_.beta2,
+        group.weight_decay, options_.eps, options_.amsgrad, /*maximize=*/false, divisor, {});
 }
 
 }  // namespace sluice::optim

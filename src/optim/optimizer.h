@@ -73,27 +73,32 @@ class Optimizer {
   void set_steps(std::int64_t steps, const std::vector<std::int64_t>& updates = {});
 
  private:
-  struct Slice {
-    at::Tensor values, gradients;
-    std::vector<at::Tensor> states;
+  // The same ranges of values, gradients and states: [range].
+  struct Slices {
+    std::vector<at::Tensor> values, gradients;
+    std::vector<std::vector<at::Tensor>> states;  // [state][range]
   };
 
-  struct Rates {
+  // Ranges of a part that are updated at the same rates.
+  struct Group {
     double lr = 0;
     double weight_decay = 0;
-    std::int64_t updates = 0;  // updates of the range, including this one
+    std::int64_t updates = 0;                                   // of the ranges, including this one
+    std::vector<std::pair<std::int64_t, std::int64_t>> ranges;  // begin, end
   };
 
   void merge_ranges();
   [[nodiscard]] bool is_fused() const;
-  [[nodiscard]] Slice slice(std::int64_t begin, std::int64_t end) const;
-  void update_range(std::int64_t begin, std::int64_t end, const Rates& rates, double divisor) const;
-  void update_in_blocks(std::int64_t begin, std::int64_t end, const Rates& rates) const;
-  void update_average(const Slice& slice) const;
-  void update_sgd(const Slice& slice, const Rates& rates, const std::optional<at::Tensor>& divisor) const;
-  void update_rmsprop(const Slice& slice, const at::Tensor& gradient, double lr) const;
-  void update_delayed_nesterov(const Slice& slice, const at::Tensor& gradient, double lr) const;
-  void update_adam(const Slice& slice, const Rates& rates, const std::optional<at::Tensor>& divisor) const;
+  [[nodiscard]] std::vector<Group> groups(double lr, BufferPart part) const;
+  [[nodiscard]] Slices slices(const Group& group) const;
+  void update_group(const Group& group, double divisor) const;
+  void update_by_lamb(const Slices& all, const Group& group) const;
+  void update_in_blocks(const Group& group) const;
+  void update_average(const Slices& all) const;
+  void update_sgd(const Slices& all, const Group& group, const std::optional<at::Tensor>& divisor) const;
+  void update_rmsprop(const Slices& block, const at::Tensor& gradient, double lr) const;
+  void update_delayed_nesterov(const Slices& block, const at::Tensor& gradient, double lr) const;
+  void update_adam(const Slices& all, const Group& group, const std::optional<at::Tensor>& divisor) const;
 
   OptimizerOptions options_;
   at::Tensor values_;

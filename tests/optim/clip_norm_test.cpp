@@ -7,6 +7,8 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "support/operator_calls.h"
+
 namespace sluice::optim {
 namespace {
 
@@ -25,6 +27,18 @@ TEST(ClipNorm, MagnitudesAddUpInFloat64OverSeveralBlocks) {
   EXPECT_NEAR(sum_of_magnitudes(flat), 200'001 * static_cast<double>(0.1F), 1e-9);
   EXPECT_EQ(sum_of_magnitudes(at::zeros({0})), 0.0);
   EXPECT_TRUE(std::isnan(sum_of_magnitudes(at::full({3}, std::nan("")))));
+}
+
+// Tensors that our loop does not read: on GPUs, each operator starts kernels.
+TEST(ClipNorm, OtherTensorsTakeAFewOperators) {
+  const at::Tensor flat = at::full({1 << 22}, 0.1F, at::kBFloat16);
+  const double one = flat[0].item<double>();
+  const OperatorCalls calls;
+  EXPECT_NEAR(sum_of_squares(flat) / (static_cast<double>(flat.numel()) * one * one), 1, 1e-9);
+  EXPECT_NEAR(sum_of_magnitudes(flat) / (static_cast<double>(flat.numel()) * one), 1, 1e-9);
+  EXPECT_LE(calls.all(), 80);
+  EXPECT_EQ(calls.of("aten::_foreach_norm"), 2);
+  EXPECT_EQ(sum_of_squares(at::zeros({0}, at::kBFloat16)), 0.0);
 }
 
 // Threads of a server may use different numbers of threads for one operation.

@@ -5,6 +5,8 @@
 
 #include "core/concat.h"
 #include "engine/reference.h"
+#include "optim/lamb.h"
+#include "support/operator_calls.h"
 
 namespace sluice::optim {
 namespace {
@@ -98,6 +100,104 @@ TEST(Optimizer, DividesAsTheGradientDividedBeforeBitForBit) {
         ASSERT_TRUE(at::equal(a, b)) << describe(options) << ", " << type << ", step " << step;
         ASSERT_TRUE(at::equal(gradients, divided)) << "is divided in place";
       }
+    }
+  }
+}
+
+// Weights and biases alternate, as with train.no_decay.
+std::vector<UpdateRange> alternating_ranges() {
+  std::vector<UpdateRange> ranges;
+  for (std::int64_t begin = 0; begin < kElements; begin += 17)
+    ranges.push_back({.begin = begin,
+                      .end = std::min(begin + 15, kElements),
+                      .decays = begin % 2 == 0,
+                      .lr_factor = begin < 500 ? 1.0 : 0.5,
+                      .missed = begin > 900 ? 1 : 0});
+  return ranges;
+}
+
+TEST(Optimizer, UpdatesAllRangesOfTheSameRatesByOneCall) {
+  for (const char* kind : {"momentum", "adamw"}) {
+    const at::Tensor values = wave(1.1, at::kFloat);
+    Optimizer optimizer({.kind = kind, .weight_decay = 0.1}, values, gradient_of_step(0, at::kFloat),
+                        alternating_ranges());
+    optimizer.begin_step();
+    for (int step = 0; step < 2; ++step) {
+      optimizer.begin_step();
+      const OperatorCalls calls;
+      optimizer.update(0.1, 3.0, {});
+      constexpr int kRates = 6;  // decays or not, of the first half, the second, and what missed a step
+      EXPECT_EQ(calls.of("aten::_fused_sgd_") + calls.of("aten::_fused_adamw_"), kRates);
+      EXPECT_EQ(calls.of("aten::div_"), 0) << "the fused kernel divides";
+    }
+  }
+}
+
+TEST(Optimizer, UpdatesEachRangeAtItsOwnRates) {
+  for (OptimizerOptions options : ours_too()) {
+    options.weight_decay = 0.1;
+    options.ema_decay = 0.9;
+    SCOPED_TRACE(describe(options));
+    const at::Tensor start = wave(1.1), values = start.clone(), gradients = at::zeros_like(values);
+    Optimizer optimizer(options, values, gradients, alternating_ranges());
+    optimizer.begin_step();  // without an update, as when all layers are frozen: so `missed` may be 1
+    at::Tensor expected = at::zeros_like(values), average = at::zeros_like(values);
+    for (int step = 0; step < 4; ++step) {
+      gradients.copy_(gradient_of_step(step));
+      optimizer.begin_step();
+      optimizer.update(0.05, 2.0, {});
+    }
+    for (const UpdateRange& range : alternating_ranges()) {
+      OptimizerOptions own = options;
+      if (!range.decays) own.weight_decay = 0;
+      const auto part = [&](const at::Tensor& of) { return of.narrow(0, range.begin, range.end - range.begin); };
+      const at::Tensor alone = part(start).clone(), gradient = at::zeros_like(alone);
+      Optimizer single(own, alone, gradient, {{.begin = 0, .end = alone.numel(), .missed = range.missed}});
+      single.begin_step();
+      for (int step = 0; step < 4; ++step) {
+        gradient.copy_(part(gradient_of_step(step)));
+        single.begin_step();
+        single.update(0.05 * range.lr_factor, 2.0, {});
+      }
+      part(expected).copy_(alone);
+      part(average).copy_(single.average());
+    }
+    for (const UpdateRange& range : alternating_ranges()) {
+      const auto part = [&](const at::Tensor& of) { return of.narrow(0, range.begin, range.end - range.begin); };
+      EXPECT_TRUE(at::allclose(part(values), part(expected), 1e-13, 1e-14)) << range.begin;
+      EXPECT_TRUE(at::allclose(part(optimizer.average()), part(average), 1e-13, 1e-14)) << range.begin;
+    }
+  }
+}
+
+TEST(Lamb, OfManyParametersIsThatOfEachAndWaitsForNothing) {
+  std::vector<at::Tensor> values, gradients, averages, squares;
+  for (const std::int64_t size : {1, 7, 1000, 64}) {
+    values.push_back((at::arange(size, at::kDouble) * 0.7 + 1).sin());
+    gradients.push_back((at::arange(size, at::kDouble) * 1.3).cos());
+    averages.push_back(at::zeros({size}, at::kDouble));
+    squares.push_back(at::zeros({size}, at::kDouble));
+  }
+  values[1].zero_();  // a norm of 0: the trust ratio is 1
+  for (const double decay : {0.0, 0.1}) {
+    const auto copies = [](const std::vector<at::Tensor>& all) {
+      std::vector<at::Tensor> copied;
+      for (const at::Tensor& one : all) copied.push_back(one.clone());
+      return copied;
+    };
+    const auto expected = copies(values), expected_averages = copies(averages), expected_squares = copies(squares);
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      const LambRule rule{.lr = 0.1, .weight_decay = decay, .steps = step};
+      for (std::size_t i = 0; i < values.size(); ++i)
+        update_lamb(rule, expected[i], gradients[i], expected_averages[i], expected_squares[i]);
+      const OperatorCalls calls;
+      update_lamb_without_waiting(rule, values, gradients, averages, squares);
+      EXPECT_EQ(calls.of("aten::_local_scalar_dense"), 0) << "the host waits for a number";
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      EXPECT_TRUE(at::allclose(values[i], expected[i], 1e-12, 1e-14)) << i;
+      EXPECT_TRUE(at::allclose(averages[i], expected_averages[i], 1e-12, 1e-14)) << i;
+      EXPECT_TRUE(at::allclose(squares[i], expected_squares[i], 1e-12, 1e-14)) << i;
     }
   }
 }
