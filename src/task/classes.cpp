@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "nn/bfloat16.h"
+#include "nn/cuda/operations.h"
 #include "nn/parallel.h"
 
 namespace sluice::task {
@@ -83,18 +84,9 @@ bool are_shares(const at::Tensor& targets) { return targets.is_floating_point();
 
 at::Tensor classes_of(const at::Tensor& targets) { return are_shares(targets) ? targets.argmax(1) : targets; }
 
-// Up to this many logits are copied and counted on the CPU after the step: three small kernels instead of twenty.
-constexpr std::int64_t kFewLogits = 1 << 17;
-
-// [n, classes + 1]: each row of logits, followed by its target.
-at::Tensor logits_to_count(const at::Tensor& rows, const at::Tensor& targets) {
-  return at::cat({rows.to(at::kDouble), targets.to(at::kDouble).unsqueeze(1)}, 1);
-}
-
 at::Tensor as_tensor(const Counts& counts) { return at::tensor({counts[0], counts[1]}, at::kLong); }
 
-at::Tensor count_on_gpu(const at::Tensor& rows, const at::Tensor& targets) {
-  if (rows.numel() <= kFewLogits) return logits_to_count(rows, targets);
+at::Tensor count_by_aten(const at::Tensor& rows, const at::Tensor& targets) {
   const at::Tensor counts = targets.ne(kNoTarget), column = targets.masked_fill(counts.logical_not(), 0).unsqueeze(1);
   const at::Tensor own = rows.gather(1, column);
   const at::Tensor classes = at::arange(rows.size(1), column.options());
@@ -116,8 +108,9 @@ Score perplexity() {
 
 class Classes final : public Task {
  public:
-  explicit Classes(const ClassesOptions& options) : inputs_(options.inputs), label_smoothing_(options.label_smoothing) {
-    if (options.has_perplexity) scores_.push_back(perplexity());
+  explicit Classes(const ClassesOptions& options)
+      : inputs_(options.inputs), label_smoothing_(options.label_smoothing), predicts_tokens_(options.predicts_tokens) {
+    if (predicts_tokens_ && label_smoothing_ == 0) scores_.push_back(perplexity());
     scores_.push_back(share_of_targets("top1", "top-1", "acc1", 0));
     if (options.has_top5) scores_.push_back(share_of_targets("top5", "top-5", "acc5", 1));
   }
@@ -139,16 +132,13 @@ class Classes final : public Task {
     const at::Tensor rows = outputs[0].flatten(0, -2);
     const at::Tensor all = classes_of(targets_of(outputs[0], targets[0]).to(rows.device())).flatten();
     if (can_count_on_cpu(rows)) return as_tensor(count_on_cpu(rows.contiguous(), all.contiguous()));
-    return count_on_gpu(nn::in_float(rows), all);
+    if (nn::gpu::suits(rows)) return nn::gpu::count_hits(rows.contiguous(), all.contiguous());
+    return count_by_aten(nn::in_float(rows), all);
   }
 
+  [[nodiscard]] bool counts_every_step() const override { return !predicts_tokens_; }
   [[nodiscard]] std::vector<double> sums_of(const at::Tensor& counted) const override {
-    at::Tensor counts = counted.cpu();
-    if (counts.dim() == 2) {
-      const std::int64_t classes = counts.size(1) - 1;
-      const at::Tensor rows = counts.narrow(1, 0, classes).contiguous();
-      counts = as_tensor(count_on_cpu(rows, counts.select(1, classes).to(at::kLong)));
-    }
+    const at::Tensor counts = counted.cpu();
     return {counts[0].item<double>(), counts[1].item<double>()};
   }
 
@@ -158,6 +148,7 @@ class Classes final : public Task {
  private:
   const std::vector<std::string> inputs_, targets_{"targets"};
   double label_smoothing_;
+  bool predicts_tokens_;
   Scores scores_;
 };
 
@@ -176,7 +167,7 @@ Score share_of_targets(const char* name, const char* title, const char* tag, std
 TaskPtr make_classification(double label_smoothing) { return make_classes({.label_smoothing = label_smoothing}); }
 
 TaskPtr make_language_model(double label_smoothing) {
-  return make_classes({.label_smoothing = label_smoothing, .has_perplexity = label_smoothing == 0});
+  return make_classes({.label_smoothing = label_smoothing, .predicts_tokens = true});
 }
 
 }  // namespace sluice::task

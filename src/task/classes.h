@@ -11,7 +11,7 @@ namespace sluice::task {
 struct ClassesOptions {
   double label_smoothing = 0;
   std::vector<std::string> inputs{"inputs"};
-  bool has_perplexity = false;
+  bool predicts_tokens = false;
   bool has_top5 = true;
 };
 

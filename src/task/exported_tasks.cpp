@@ -23,6 +23,7 @@ class WithInputs final : public Task {
   [[nodiscard]] at::Tensor count(const Tensors& outputs, const Tensors& targets) const override {
     return task_->count(logits_of(outputs), targets);
   }
+  [[nodiscard]] bool counts_every_step() const override { return task_->counts_every_step(); }
   [[nodiscard]] std::vector<double> sums_of(const at::Tensor& counted) const override {
     return task_->sums_of(counted);
   }

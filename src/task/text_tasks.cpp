@@ -235,8 +235,7 @@ TaskPtr make_token_classification(const std::vector<std::string>& names) {
 TaskPtr make_question_answering() { return std::make_shared<QuestionAnswering>(); }
 
 TaskPtr make_text_language_model(double label_smoothing) {
-  return make_classes(
-      {.label_smoothing = label_smoothing, .inputs = text_inputs(), .has_perplexity = label_smoothing == 0});
+  return make_classes({.label_smoothing = label_smoothing, .inputs = text_inputs(), .predicts_tokens = true});
 }
 
 }  // namespace sluice::task
