@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -52,17 +51,6 @@ bool may_lose_not_finite(at::TensorList operands) {
     if (!operand.device().is_cpu()) return false;
     const at::Tensor flat = operand.detach().reshape({-1});
     return !std::isfinite(at::dot(flat, flat).item<double>());
-  });
-}
-
-void settle_order_on_gpus(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  static std::once_flag is_settled;
-  std::call_once(is_settled, [&] {
-    // LibTorch's first choice on Hopper and Blackwell GPUs overwrites the order, so it is made before.
-    static_cast<void>(at::_fused_sdp_choice(q, k, v));
-    std::vector<std::int64_t> order;
-    for (const at::SDPBackend backend : kOrderOnGpus) order.push_back(static_cast<std::int64_t>(backend));
-    at::globalContext().setSDPPriorityOrder(order);
   });
 }
 
@@ -137,11 +125,8 @@ void count(const at::Tensor& query, std::int64_t queries, const at::Tensor& pack
 at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
                            bool causal, std::optional<double> scale) {
   const auto optional_mask = mask.defined() ? std::optional(mask) : std::nullopt;
-  if (q.is_cuda()) {
-    if (at::globalContext().deterministicAlgorithms())
-      return std::get<0>(at::_scaled_dot_product_attention_math(q, k, v, optional_mask, 0.0, causal, {}, scale));
-    settle_order_on_gpus(q, k, v);
-  }
+  if (q.is_cuda() && at::globalContext().deterministicAlgorithms())
+    return std::get<0>(at::_scaled_dot_product_attention_math(q, k, v, optional_mask, 0.0, causal, {}, scale));
   return at::scaled_dot_product_attention(q, k, v, optional_mask, 0.0, causal, scale);
 }
 

@@ -5,25 +5,18 @@
 // CPU kernels of this project run for float32 (up to 2048 positions of a group) or bfloat16 (up to 1024), without
 // dropout and with a head width in multiples of 16. They compute each group by itself, so padding and pairs of
 // different groups cost nothing. Otherwise ATen runs with a mask: also if a group has padding or another group inside.
-// Dropout (with a keyed mask), float64 and inputs that are not finite use the plain formula. On GPUs,
-// scaled_dot_product_attention takes the first backend of kOrderOnGpus that supports the input. Gradients of fused
+// Dropout (with a keyed mask), float64 and inputs that are not finite use the plain formula. On GPUs
+// LibTorch chooses among its kernels. Gradients of fused
 // backends repeat bit for bit only if LibTorch raises an error for every nondeterministic operator. So with
 // at::Context::deterministicAlgorithms() (train.deterministic) the plain formula always runs.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string_view>
-
-#include <ATen/SDPBackend.h>
 
 #include "nn/layer.h"
 
 namespace sluice::nn {
-
-// The order in which LibTorch tries its attention kernels. The first attention on a GPU sets it for the whole process.
-inline constexpr std::array kOrderOnGpus{at::SDPBackend::flash_attention, at::SDPBackend::cudnn_attention,
-                                         at::SDPBackend::efficient_attention, at::SDPBackend::math};
 
 struct AttentionOptions {
   std::int64_t heads = 1;
@@ -45,7 +38,7 @@ at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& opti
 at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
                            const ForwardContext& context);
 
-// ATen's attention without dropout: on GPUs the backends of kOrderOnGpus, or the plain formula in deterministic runs.
+// ATen's attention without dropout: on GPUs LibTorch's choice of kernels, or the plain formula in deterministic runs.
 // q, k, v: [N, heads, T, head_width]; mask: undefined, or that of ATen; scale: of the scores.
 at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
                            bool causal, std::optional<double> scale = {});

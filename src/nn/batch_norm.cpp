@@ -32,11 +32,13 @@ void warn_of_one_value(const std::string& state, const at::Tensor& x) {
 }  // namespace
 
 BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                    const at::Tensor& bias, double epsilon, Activation activation) {
+                                    const at::Tensor& bias, double epsilon, Activation activation,
+                                    const RunningStatistics* running) {
   if (batch_norm_has_fast_path(x, residual, weight)) {
     return batch_norm_fast(x, residual, weight, bias, epsilon, activation);
   }
-  if (batch_norm_runs_on_gpu(x, weight)) return batch_norm_on_gpu(x, residual, weight, bias, epsilon, activation);
+  if (batch_norm_runs_on_gpu(x, weight))
+    return batch_norm_on_gpu(x, residual, weight, bias, epsilon, activation, running);
   if (is_bf16(x)) {
     BatchNormResult result = batch_norm_training(
         x.to(at::kFloat), residual.defined() ? residual.to(at::kFloat) : residual, weight, bias, epsilon, activation);
@@ -107,12 +109,17 @@ at::Tensor BatchNorm2d::operator()(const at::Tensor& x, const ForwardContext& co
     result = batch_norm_sync(x, weight(), bias(), numbers_.epsilon, *context.replicas);
     result.y = finish(result.y, residual, activation);
   } else {
-    result = batch_norm_training(x, residual, weight(), bias(), numbers_.epsilon, activation);
+    const RunningStatistics running{state_.running_mean->value, state_.running_var->value, numbers_.momentum};
+    const bool takes_in = context.update_statistics && context.numerics.batch_norm != BatchNormMode::kDeferred;
+    result =
+        batch_norm_training(x, residual, weight(), bias(), numbers_.epsilon, activation, takes_in ? &running : nullptr);
   }
   if (result.statistics.count == 1 && !context.is_measurement) warn_of_one_value(state_.running_mean->name, x);
   if (context.update_statistics) {
     if (context.numerics.batch_norm == BatchNormMode::kDeferred) {
       pending_ = pooled(pending_, result.statistics);
+    } else if (result.is_taken_in) {
+      count_batch();
     } else {
       take_in(result.statistics);
     }
@@ -142,6 +149,10 @@ void BatchNorm2d::take_in(const BatchStatistics& batch) {
   const double momentum = numbers_.momentum;
   state_.running_mean->value.mul_(1 - momentum).add_(batch.mean, momentum);
   state_.running_var->value.mul_(1 - momentum).add_(batch.variance, momentum * unbiased);
+  count_batch();
+}
+
+void BatchNorm2d::count_batch() {
   if (state_.batches_tracked != nullptr) state_.batches_tracked->value.add_(1);
 }
 

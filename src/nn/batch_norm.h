@@ -27,13 +27,21 @@ struct BatchStatistics {
 
 enum class Activation { kNone, kRelu };
 
+struct RunningStatistics {
+  at::Tensor mean, variance;  // [C]; variance: unbiased
+  double momentum = 0.1;
+};
+
 // activation(normalised(x) * weight + bias + residual). Returned statistics are detached; residual may be undefined.
+// running: null, or what the batch is taken in to; only kernels on GPUs do that themselves.
 struct BatchNormResult {
   at::Tensor y;
-  BatchStatistics statistics;
+  BatchStatistics statistics;  // if is_taken_in: only the count
+  bool is_taken_in = false;
 };
 BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                    const at::Tensor& bias, double epsilon, Activation activation);
+                                    const at::Tensor& bias, double epsilon, Activation activation,
+                                    const RunningStatistics* running = nullptr);
 
 struct BatchNormNumbers {
   double epsilon = 1e-5;
@@ -68,6 +76,7 @@ class BatchNorm2d {
  private:
   [[nodiscard]] at::Tensor weight() const;
   [[nodiscard]] at::Tensor bias() const;
+  void count_batch();
 
   BatchNormState state_;  // batches_tracked: int64, 0-d
   BatchNormNumbers numbers_;

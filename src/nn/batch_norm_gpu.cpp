@@ -27,24 +27,19 @@ bool suits_cudnn(const at::Tensor& x, double epsilon) {
 
 struct Normalised {
   at::Tensor y, mean, inverse_deviation, reserve;  // reserve: cuDNN's buffer for backward, else undefined
-  BatchStatistics statistics;
 };
 
-// With a momentum of 1, running statistics become the batch's mean and unbiased variance.
-Normalised normalise(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
-  constexpr double kAllOfIt = 1;
-  const std::int64_t count = x.numel() / x.size(1);
-  at::Tensor mean = at::zeros_like(weight), variance = at::zeros_like(weight);
+// Changes the running statistics.
+Normalised normalise(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+                     const RunningStatistics& running) {
   Normalised result;
   if (suits_cudnn(x, epsilon)) {
-    std::tie(result.y, result.mean, result.inverse_deviation, result.reserve) =
-        at::cudnn_batch_norm(x, weight, bias, mean, variance, /*training=*/true, kAllOfIt, epsilon);
+    std::tie(result.y, result.mean, result.inverse_deviation, result.reserve) = at::cudnn_batch_norm(
+        x, weight, bias, running.mean, running.variance, /*training=*/true, running.momentum, epsilon);
   } else {
-    std::tie(result.y, result.mean, result.inverse_deviation) =
-        at::native_batch_norm(x, weight, bias, mean, variance, /*training=*/true, kAllOfIt, epsilon);
+    std::tie(result.y, result.mean, result.inverse_deviation) = at::native_batch_norm(
+        x, weight, bias, running.mean, running.variance, /*training=*/true, running.momentum, epsilon);
   }
-  variance.mul_(static_cast<double>(count - 1) / static_cast<double>(count));
-  result.statistics = {mean, variance, count};
   return result;
 }
 
@@ -52,21 +47,20 @@ class BatchNormOnGpu : public torch::autograd::Function<BatchNormOnGpu> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const std::optional<at::Tensor>& residual,
                             const at::Tensor& weight, const at::Tensor& bias, double epsilon, bool relu,
-                            BatchStatistics* statistics) {
+                            const RunningStatistics* running) {
     const at::MemoryFormat layout = input.suggest_memory_format();
     const at::Tensor x = input.contiguous(layout);
-    Normalised normalised = normalise(x, weight, bias, epsilon);
+    Normalised normalised = normalise(x, weight, bias, epsilon, *running);
     at::Tensor& y = normalised.y;
     {
       const at::Tensor other = residual ? residual->contiguous(layout) : at::Tensor();
       OwnOperator call("sluice::finish_batch_norm", {y, other});
-      gpu::finish_batch_norm(y, other, normalised.statistics.variance, relu);
+      gpu::finish_batch_norm(y, other, normalised.inverse_deviation, relu);
     }
     ctx->save_for_backward(
         {x, relu ? y : at::Tensor(), weight, normalised.mean, normalised.inverse_deviation, normalised.reserve});
     ctx->saved_data["epsilon"] = epsilon;
     ctx->saved_data["residual"] = residual.has_value();
-    *statistics = std::move(normalised.statistics);
     return y;
   }
 
@@ -95,12 +89,19 @@ bool batch_norm_runs_on_gpu(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 BatchNormResult batch_norm_on_gpu(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                  const at::Tensor& bias, double epsilon, Activation activation) {
-  BatchNormResult result;
+                                  const at::Tensor& bias, double epsilon, Activation activation,
+                                  const RunningStatistics* running) {
   const auto other = residual.defined() ? std::optional<at::Tensor>(residual.to(x.scalar_type())) : std::nullopt;
-  result.y =
-      BatchNormOnGpu::apply(x, other, weight, bias, epsilon, activation == Activation::kRelu, &result.statistics);
-  return result;
+  const auto run = [&](const RunningStatistics& changed) {
+    return BatchNormOnGpu::apply(x, other, weight, bias, epsilon, activation == Activation::kRelu, &changed);
+  };
+  const std::int64_t count = x.numel() / x.size(1);
+  if (running != nullptr) return {.y = run(*running), .statistics = {.count = count}, .is_taken_in = true};
+  // With a momentum of 1, running statistics become the batch's mean and unbiased variance.
+  const RunningStatistics of_batch{at::zeros_like(weight.detach()), at::zeros_like(weight.detach()), 1};
+  at::Tensor y = run(of_batch);
+  const auto biased = static_cast<double>(count - 1) / static_cast<double>(count);
+  return {.y = std::move(y), .statistics = {of_batch.mean, of_batch.variance.mul_(biased), count}};
 }
 
 }  // namespace sluice::nn

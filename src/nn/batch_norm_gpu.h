@@ -12,6 +12,6 @@ namespace sluice::nn {
 // Requires: batch_norm_runs_on_gpu().
 [[nodiscard]] BatchNormResult batch_norm_on_gpu(const at::Tensor& x, const at::Tensor& residual,
                                                 const at::Tensor& weight, const at::Tensor& bias, double epsilon,
-                                                Activation activation);
+                                                Activation activation, const RunningStatistics* running);
 
 }  // namespace sluice::nn

@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "nn/bfloat16.h"
+#include "nn/cuda/operations.h"
 #include "nn/kernel_data.h"
 #include "nn/own_operator.h"
 #include "nn/parallel.h"
@@ -20,9 +21,7 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kSliceValues = std::int64_t{1} << 24;  // 64 MiB of float32
 
-struct RowLosses {
-  at::Tensor losses, log_sums;  // [rows]
-};
+using gpu::RowLosses;
 
 // The target's probability is 1 - smoothing + smoothing / classes, that of other classes smoothing / classes.
 template <typename T>
@@ -119,16 +118,27 @@ at::Tensor gradient_by_aten(const at::Tensor& logits, const at::Tensor& targets,
   return grad;
 }
 
+RowLosses losses_of(const at::Tensor& logits, const at::Tensor& targets, double smoothing) {
+  if (gpu::suits(logits)) return gpu::cross_entropy(logits, targets, smoothing);
+  if (!suits_kernels(logits)) return losses_by_aten(logits, targets, smoothing);
+  return with_type_of(logits, [&](auto number) { return losses_on_cpu<decltype(number)>(logits, targets, smoothing); });
+}
+
+at::Tensor gradient_of(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& log_sums,
+                       double smoothing, const at::Tensor& factor) {
+  if (gpu::suits(logits)) return gpu::cross_entropy_backward(logits, targets, log_sums, factor, smoothing);
+  if (!suits_kernels(logits)) return gradient_by_aten(logits, targets, log_sums, smoothing, factor);
+  return with_type_of(logits, [&](auto number) {
+    return gradient_on_cpu<decltype(number)>(logits, targets, log_sums, smoothing, factor.item<float>());
+  });
+}
+
 class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& targets,
                             double smoothing) {
     OwnOperator call("sluice::cross_entropy", {logits, targets});
-    const RowLosses rows =
-        suits_kernels(logits)
-            ? with_type_of(logits,
-                           [&](auto number) { return losses_on_cpu<decltype(number)>(logits, targets, smoothing); })
-            : losses_by_aten(logits, targets, smoothing);
+    const RowLosses rows = losses_of(logits, targets, smoothing);
     at::Tensor loss = rows.losses.sum();
     call.made({loss});
     ctx->save_for_backward({logits, targets, rows.log_sums});
@@ -140,13 +150,7 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
     const variable_list saved = ctx->get_saved_variables();
     const double smoothing = ctx->saved_data["smoothing"].toDouble();
     OwnOperator call("sluice::cross_entropy_backward", {grads[0], saved[0], saved[1]});
-    const at::Tensor grad = suits_kernels(saved[0])
-                                ? with_type_of(saved[0],
-                                               [&](auto number) {
-                                                 return gradient_on_cpu<decltype(number)>(
-                                                     saved[0], saved[1], saved[2], smoothing, grads[0].item<float>());
-                                               })
-                                : gradient_by_aten(saved[0], saved[1], saved[2], smoothing, grads[0]);
+    const at::Tensor grad = gradient_of(saved[0], saved[1], saved[2], smoothing, grads[0]);
     call.made({grad});
     return {grad, {}, {}};
   }
@@ -156,7 +160,7 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets, double label_smoothing) {
   const at::Tensor rows = logits.flatten(0, -2);
-  const bool is_small = rows.numel() <= kSliceValues && !suits_kernels(rows);
+  const bool is_small = rows.numel() <= kSliceValues && !suits_kernels(rows) && !gpu::suits(rows);
   if (targets.is_floating_point() || rows.numel() == 0 || is_small) {
     return at::cross_entropy_loss(in_float(rows), targets.is_floating_point() ? targets : targets.flatten(), {},
                                   at::Reduction::Sum, kNoTarget, label_smoothing);

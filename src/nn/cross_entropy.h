@@ -1,6 +1,6 @@
 // cross_entropy: the loss over large vocabularies without float32 copies of the logits. Forward keeps one number per
-// row beside the logits; backward writes the gradient in their type. On CPUs kernels of this project run in float32 and
-// bfloat16; elsewhere ATen runs, in slices of rows if there are many logits. Sums are float32 (float64 for float64
+// row beside the logits; backward writes the gradient in their type. Kernels of this project run in float32 and
+// bfloat16; else ATen runs, in slices of rows if there are many logits. Sums are float32 (float64 for float64
 // logits).
 #pragma once
 

@@ -27,14 +27,6 @@ at::Tensor join_rows(at::TensorList parts) {
   return at::cat(flat);
 }
 
-at::Tensor flatten_rows(const at::Tensor& x) { return x.dim() == 2 ? x : x.reshape({-1, x.size(-1)}); }
-
-std::vector<std::int64_t> with_last_size(const at::Tensor& x, std::int64_t last) {
-  std::vector<std::int64_t> sizes = x.sizes().vec();
-  sizes.back() = last;
-  return sizes;
-}
-
 variable_list split_rows(const at::Tensor& joined, const variable_list& like) {
   if (like.size() == 1) return {joined.view(like[0].sizes())};
   variable_list parts;
@@ -44,6 +36,27 @@ variable_list split_rows(const at::Tensor& joined, const variable_list& like) {
     at += part.size(0);
   }
   return parts;
+}
+
+// Rounds while it copies; on GPUs by one kernel.
+at::Tensor join_rounded(at::TensorList parts, at::ScalarType type) {
+  variable_list flat;
+  std::int64_t rows = 0;
+  for (const auto& part : parts) {
+    flat.push_back(flatten_weight(part.detach()));
+    rows += part.size(0);
+  }
+  at::Tensor joined = at::empty({rows, flat[0].size(1)}, flat[0].options().dtype(type));
+  at::_foreach_copy_(split_rows(joined, flat), flat);
+  return joined;
+}
+
+at::Tensor flatten_rows(const at::Tensor& x) { return x.dim() == 2 ? x : x.reshape({-1, x.size(-1)}); }
+
+std::vector<std::int64_t> with_last_size(const at::Tensor& x, std::int64_t last) {
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes.back() = last;
+  return sizes;
 }
 
 struct WeightGradients {
@@ -64,7 +77,7 @@ at::Tensor joined_weight(const at::Tensor& x, at::TensorList weights, WeightLayo
   if (layout == WeightLayout::kInOut) return weight_for(x, weights[0], kept).t();
   if (weights.size() == 1) return flatten_weight(weight_for(x, weights[0], kept));
   if (x.scalar_type() == weights[0].scalar_type()) return join_rows(weights);
-  const auto make = [&] { return join_rows(weights).to(x.scalar_type()); };
+  const auto make = [&] { return join_rounded(weights, x.scalar_type()); };
   return kept != nullptr
              ? kept->get(weights[0], TransformedWeights::Use::kBfloat16, static_cast<int>(weights.size()), make)
              : make();

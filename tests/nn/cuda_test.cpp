@@ -7,10 +7,12 @@
 #include "device/device.h"
 #include "nn/attention.h"
 #include "nn/compare.h"
+#include "nn/cross_entropy.h"
 #include "nn/cuda/operations.h"
 #include "nn/dropout.h"
 #include "nn/gelu.h"
 #include "nn/layer_norm.h"
+#include "task/task.h"
 
 namespace sluice::nn {
 namespace {
@@ -168,6 +170,29 @@ TEST_F(NnCuda, LayerNormIsThatOfFloat64) {
         expect_close(a.gradients[0], b.gradients[0], slack * std::max(bound_of(of_x), bound_of(of_y)), "gradient of x");
         expect_close(a.gradients[1], b.gradients[1], slack * bound_of(of_y), "gradient of the weight");
         expect_close(a.gradients[2], b.gradients[2], slack * bound_of(of_y), "gradient of the bias");
+      }
+    }
+  }
+}
+
+TEST_F(NnCuda, CrossEntropyAndHitsAreThoseOfTheCpu) {
+  for (const auto type : kBoth) {
+    for (const std::int64_t classes : {1, 10, 1000, 50'257}) {
+      for (const double smoothing : {0.0, 0.1}) {
+        SCOPED_TRACE(testing::Message() << type << ", " << classes << " classes, smoothing " << smoothing);
+        const at::Tensor logits = random({70, classes}).to(type);
+        at::Tensor targets = at::arange(70, at::kLong).mul(977).remainder(classes);
+        targets[3] = kNoTarget;
+        const auto run = [&](const at::Tensor& labels) {
+          return [&, labels](const Tensors& t) { return cross_entropy_sum(t[0], labels, smoothing); };
+        };
+        const Outcome there = run_with_gradients(run(targets.to(kGpu)), {logits.to(kGpu)});
+        const Outcome here = run_with_gradients(run(targets), {logits.to(at::kDouble)});
+        expect_close(there.y, here.y, 3e-6, "loss");
+        expect_close(there.gradients[0], here.gradients[0], bound_of(type), "gradient");
+        const at::Tensor hits = gpu::count_hits(logits.to(kGpu), targets.to(kGpu)).cpu();
+        const auto task = task::make_classification();
+        EXPECT_TRUE(at::equal(hits, task->count({logits}, {targets})));
       }
     }
   }

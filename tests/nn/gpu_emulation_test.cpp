@@ -11,6 +11,7 @@
 #include "core/rng.h"
 #include "nn/cuda/batch_norm.cu"
 #include "nn/cuda/bias_gelu.cu"
+#include "nn/cuda/cross_entropy.cu"
 #include "nn/cuda/dropout.cu"
 #include "nn/cuda/layer_norm.cu"
 
@@ -211,6 +212,134 @@ TEST_F(GpuEmulation, LayerNormAndItsGradients) {
   }
 }
 
+// A missing target, every tenth class, and one that is no class.
+std::vector<std::int64_t> targets_for(Matrix shape) {
+  std::vector<std::int64_t> targets;
+  for (std::int64_t row = 0; row < shape.rows; ++row) targets.push_back(row * 10 % shape.columns);
+  if (shape.rows > 2) targets[1] = kNoTargetOfRow;
+  if (shape.rows > 3) targets[3] = shape.columns;
+  return targets;
+}
+
+struct ExactCrossEntropy {
+  double loss = 0, size = 0;
+  std::vector<double> grad;
+
+  ExactCrossEntropy(const Numbers& logits, std::int64_t begin, std::int64_t classes, std::int64_t target,
+                    double smoothing) {
+    double exponentials = 0, mean = 0;
+    for (std::int64_t c = 0; c < classes; ++c) {
+      exponentials += std::exp(logits.at(begin + c));
+      mean += logits.at(begin + c) / static_cast<double>(classes);
+      size = std::max(size, std::abs(logits.at(begin + c)));
+    }
+    const double log_sum = std::log(exponentials);
+    loss = log_sum - (1 - smoothing) * logits.at(begin + target) - smoothing * mean;
+    for (std::int64_t c = 0; c < classes; ++c) {
+      const double wanted = smoothing / static_cast<double>(classes) + (c == target ? 1 - smoothing : 0);
+      grad.push_back(std::exp(logits.at(begin + c) - log_sum) - wanted);
+    }
+  }
+};
+
+constexpr auto kShapesOfLogits = {Matrix{1, 1}, Matrix{5, 3}, Matrix{6, 1000}, Matrix{5, 1028}, Matrix{4, 2051}};
+
+TEST_F(GpuEmulation, CrossEntropyAndItsGradient) {
+  constexpr float kFactor = 0.25F;
+  for (const Number type : kTypes) {
+    for (const Matrix shape : kShapesOfLogits) {
+      for (const float smoothing : {0.0F, 0.1F}) {
+        const auto [rows, classes] = shape;
+        Numbers logits = random_numbers(rows * classes, type), grad = unwritten(rows * classes, type);
+        const std::vector<std::int64_t> targets = targets_for(shape);
+        Floats losses(rows, kNothing), log_sums(rows, kNothing);
+        launch_cross_entropy({logits.data(), targets.data(), shape, smoothing, losses.data(), log_sums.data()}, type,
+                             {});
+        launch_cross_entropy_backward(
+            {logits.data(), targets.data(), log_sums.data(), &kFactor, shape, smoothing, grad.data()}, type, {});
+        for (std::int64_t row = 0; row < rows; ++row) {
+          SCOPED_TRACE(testing::Message() << "row " << row << " of " << rows << ", " << classes << " classes");
+          if (targets[row] == kNoTargetOfRow) {
+            EXPECT_EQ(losses[row], 0);
+            for (std::int64_t c = 0; c < classes; ++c) ASSERT_EQ(grad.at(row * classes + c), 0);
+            continue;
+          }
+          if (targets[row] == classes) {
+            EXPECT_TRUE(std::isnan(losses[row])) << "a target that is no class";
+            continue;
+          }
+          const ExactCrossEntropy exact(logits, row * classes, classes, targets[row], smoothing);
+          expect_near(losses[row], exact.loss, Number::kFloat, exact.size, "loss");
+          for (std::int64_t c = 0; c < classes; ++c)
+            expect_near(grad.at(row * classes + c), kFactor * exact.grad[c], type, 0.1, "gradient");
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GpuEmulation, CrossEntropyShowsInfiniteLogits) {
+  for (const Number type : kTypes) {
+    for (const float bad : {std::numeric_limits<float>::infinity(), kNothing}) {
+      for (const std::int64_t classes : {3, 2048}) {
+        Floats values(2 * classes, 80);
+        values[classes - 1] = bad;
+        values[classes + 1] = -std::numeric_limits<float>::infinity();  // a probability of 0
+        Numbers logits(values, type);
+        const std::vector<std::int64_t> targets{0, 0};
+        Floats losses(2, kNothing), log_sums(2, kNothing);
+        launch_cross_entropy({logits.data(), targets.data(), {2, classes}, 0, losses.data(), log_sums.data()}, type,
+                             {});
+        EXPECT_TRUE(std::isnan(losses[0])) << bad;
+        EXPECT_NEAR(losses[1], std::log(static_cast<double>(classes - 1)), 1e-4);
+      }
+    }
+  }
+}
+
+// In row i, i logits come before the target's or are equal to it; the target's logit of row 4 is NaN.
+Floats logits_by_rank(Matrix shape, const std::vector<std::int64_t>& targets) {
+  const auto [rows, classes] = shape;
+  Floats values;
+  for (std::int64_t i = 0; i < rows * classes; ++i) values.push_back(static_cast<float>(i * 7919 % 13));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    if (targets[row] >= 0 && targets[row] < classes) values[row * classes + targets[row]] = row == 4 ? kNothing : 20;
+    for (std::int64_t c = 0; c < std::min(row, classes); ++c)
+      if (classes - 1 - c != targets[row]) values[(row + 1) * classes - 1 - c] = c % 2 == 0 ? 30 : 20;
+  }
+  return values;
+}
+
+bool is_hit(const Numbers& logits, std::int64_t begin, std::int64_t classes, std::int64_t target, int most) {
+  if (target < 0 || target >= classes || std::isnan(logits.at(begin + target))) return false;
+  int ahead = 0;
+  for (std::int64_t c = 0; c < classes; ++c) {
+    const double other = logits.at(begin + c), own = logits.at(begin + target);
+    ahead += other > own || (other == own && c < target) ? 1 : 0;
+  }
+  return ahead < most;
+}
+
+TEST_F(GpuEmulation, HitsAreTheRanksOfTheTargets) {
+  for (const Number type : kTypes) {
+    for (const Matrix shape : kShapesOfLogits) {
+      const std::vector<std::int64_t> targets = targets_for(shape);
+      Numbers logits(logits_by_rank(shape, targets), type);
+      unsigned long long hits[2] = {0, 0}, expected[2] = {0, 0};
+      launch_count_hits({logits.data(), targets.data(), shape, hits}, type, {});
+      for (std::int64_t row = 0; row < shape.rows; ++row) {
+        const auto counts = [&](int most) {
+          return is_hit(logits, row * shape.columns, shape.columns, targets[row], most) ? 1ULL : 0ULL;
+        };
+        expected[0] += counts(1);
+        expected[1] += counts(5);
+      }
+      EXPECT_EQ(hits[0], expected[0]) << shape.rows << " rows of " << shape.columns;
+      EXPECT_EQ(hits[1], expected[1]) << shape.rows << " rows of " << shape.columns;
+    }
+  }
+}
+
 TEST_F(GpuEmulation, BatchNormEndsWithResidualAndReluAndHidesNoOverflow) {
   constexpr std::int64_t kSamples = 2;
   for (const Number type : kTypes) {
@@ -220,10 +349,10 @@ TEST_F(GpuEmulation, BatchNormEndsWithResidualAndReluAndHidesNoOverflow) {
         const std::int64_t count = kSamples * channels * plane;
         Numbers y = random_numbers(count, type), residual = random_numbers(count, type);
         const Numbers before = y;
-        Floats variance(channels, 1);
-        variance[1] = std::numeric_limits<float>::infinity();
+        Floats inverse(channels, 0.5F);
+        inverse[1] = 0;
         const Matrix shape = channels_last ? Matrix{kSamples * plane, channels} : Matrix{kSamples * channels, plane};
-        launch_batch_norm_finish({residual.data(), variance.data(), shape, channels, channels_last, true, y.data()},
+        launch_batch_norm_finish({residual.data(), inverse.data(), shape, channels, channels_last, true, y.data()},
                                  type, {});
         for (std::int64_t i = 0; i < count; ++i) {
           if ((channels_last ? i % channels : i / plane % channels) == 1) {

@@ -9,6 +9,8 @@
 
 namespace sluice::nn::gpu {
 
+constexpr std::int64_t kNoTargetOfRow = -100;  // nn::kNoTarget
+
 // y = x times the factors of its samples; a sample has `count` elements. x null: y is the factors.
 struct DropoutArguments {
   const void* x;
@@ -56,11 +58,38 @@ struct LayerNormBackwardArguments {
   float *partial_weight, *partial_bias;
 };
 
-// y = y + residual (null: 0), then max(0, .) if relu, which keeps NaN; NaN if the channel's variance is infinite. A
-// channel is a column, or row % channels.
+// losses and log_sums: a float for each row; 0 if its target is kNoTarget, NaN if the target is no class.
+struct CrossEntropyArguments {
+  const void* logits;
+  const std::int64_t* targets;
+  Matrix shape;
+  float smoothing;
+  float *losses, *log_sums;
+};
+
+// grad, of the logits. factor: the gradient of the sum of all losses, in memory.
+struct CrossEntropyBackwardArguments {
+  const void* logits;
+  const std::int64_t* targets;
+  const float *log_sums, *factor;
+  Matrix shape;
+  float smoothing;
+  void* grad;
+};
+
+// Adds to hits[0] the targets with the largest logit, to hits[1] those among the five largest.
+struct CountHitsArguments {
+  const void* logits;
+  const std::int64_t* targets;
+  Matrix shape;
+  unsigned long long* hits;
+};
+
+// y = y + residual (null: 0), then max(0, .) if relu, which keeps NaN; NaN if the channel's inverse deviation is
+// 0, because its variance is infinite. A channel is a column, or row % channels.
 struct BatchNormFinishArguments {
   const void* residual;
-  const float* variance;
+  const float* inverse;
   Matrix shape;
   std::int64_t channels;
   bool channel_is_column, relu;

@@ -10,12 +10,13 @@ __global__ void batch_norm_finish_kernel(BatchNormFinishArguments arguments, Pie
   const auto* residual = static_cast<const T*>(arguments.residual);
   auto* y = static_cast<T*>(arguments.y);
   float nothing[kRun] = {};  // 0, or NaN if the variance is infinite
+  const auto nothing_of = [&](std::int64_t channel) { return arguments.inverse[channel] > 0 ? 0.0F : ::nanf(""); };
   if (arguments.channel_is_column) {
-    for (int j = 0; j < kRun; ++j) nothing[j] = 0.0F * arguments.variance[column + j];
+    for (int j = 0; j < kRun; ++j) nothing[j] = nothing_of(column + j);
   }
   for_rows_of_piece(arguments.shape.rows, pieces, [&](std::int64_t row) {
     if (!arguments.channel_is_column) {
-      const float of_row = 0.0F * arguments.variance[row % arguments.channels];
+      const float of_row = nothing_of(row % arguments.channels);
       for (int j = 0; j < kRun; ++j) nothing[j] = of_row;
     }
     float values[kRun];

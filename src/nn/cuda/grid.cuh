@@ -111,19 +111,55 @@ struct LaneGroup {
 
   template <int kRun, typename Terms>
   __device__ static float sum(std::int64_t columns, const Terms& terms) {
-    float value = lane_sum<kRun>(lane(), columns, terms);
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffU, value, offset);
+    return total(lane_sum<kRun>(lane(), columns, terms));
+  }
+  __device__ static float total(float value) {
+    return reduced(value, [](float a, float b) { return a + b; });
+  }
+  __device__ static float largest(float value) {
+    return reduced(value, [](float a, float b) { return ::fmaxf(a, b); });
+  }
+
+ private:
+  template <typename Operation>
+  __device__ static float reduced(float value, const Operation& operation) {
+    for (int offset = kWarp / 2; offset > 0; offset /= 2)
+      value = operation(value, __shfl_xor_sync(0xffffffffU, value, offset));
     if constexpr (kWarps > 1) {
       __shared__ float of_warps[kWarps];
       if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = value;
       __syncthreads();
-      value = 0;
-      for (int warp = 0; warp < kWarps; ++warp) value += of_warps[warp];
+      value = of_warps[0];
+      for (int warp = 1; warp < kWarps; ++warp) value = operation(value, of_warps[warp]);
       __syncthreads();  // before the next call writes to the shared memory
     }
     return value;
   }
 };
+
+// A wide row has a block of kManyWarps; narrow rows have a warp each.
+constexpr int kManyWarps = 8;
+constexpr unsigned int kRowsOfBlock = 4;
+constexpr std::int64_t kWidestOfWarp = 1024;
+
+struct RowGrid {
+  unsigned int blocks;
+  dim3 threads;
+};
+template <int kWarps>
+RowGrid row_grid(std::int64_t rows) {
+  constexpr unsigned int kHeight = kWarps == 1 ? kRowsOfBlock : 1;
+  return {blocks_along_x(blocks_for(rows, kHeight)), dim3(kWarps * kWarp, kHeight)};
+}
+
+template <typename Body>
+void with_warps(std::int64_t columns, const Body& body) {
+  if (columns <= kWidestOfWarp) {
+    body(std::integral_constant<int, 1>{});
+  } else {
+    body(std::integral_constant<int, kManyWarps>{});
+  }
+}
 
 __device__ inline std::int64_t row_of_group() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;

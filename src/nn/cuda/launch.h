@@ -25,6 +25,10 @@ void launch_layer_norm_backward(const LayerNormBackwardArguments& arguments, Num
 // sums[column] = sum over the pieces of partial [pieces, columns].
 void launch_sum_pieces(const float* partial, Matrix shape, float* sums, cudaStream_t stream);
 
+void launch_cross_entropy(const CrossEntropyArguments& arguments, Number type, cudaStream_t stream);
+void launch_cross_entropy_backward(const CrossEntropyBackwardArguments& arguments, Number type, cudaStream_t stream);
+void launch_count_hits(const CountHitsArguments& arguments, Number type, cudaStream_t stream);
+
 void launch_batch_norm_finish(const BatchNormFinishArguments& arguments, Number type, cudaStream_t stream);
 
 }  // namespace sluice::nn::gpu

@@ -4,10 +4,6 @@
 namespace sluice::nn::gpu {
 namespace {
 
-constexpr int kManyWarps = 8;             // for a wide row, which has a block of its own
-constexpr unsigned int kRowsOfBlock = 4;  // for narrow rows, one warp each
-constexpr std::int64_t kWidestOfWarp = 1024;
-
 template <typename In, typename Out, int kRun, int kWarps>
 __global__ void layer_norm_kernel(LayerNormArguments arguments) {
   const std::int64_t row = row_of_group();
@@ -58,28 +54,9 @@ __global__ void sum_pieces_kernel(const float* partial, Matrix shape, float* sum
   sums[column] = total;
 }
 
-struct RowGrid {
-  unsigned int blocks;
-  dim3 threads;
-};
-template <int kWarps>
-RowGrid row_grid(std::int64_t rows) {
-  constexpr unsigned int kHeight = kWarps == 1 ? kRowsOfBlock : 1;
-  return {blocks_along_x(blocks_for(rows, kHeight)), dim3(kWarps * kWarp, kHeight)};
-}
-
 template <typename Body>
 void with_numbers(Number in, Number out, const Body& body) {
   with_number(in, [&](auto of_in) { with_number(out, [&](auto of_out) { body(of_in, of_out); }); });
-}
-
-template <typename Body>
-void with_warps(std::int64_t columns, const Body& body) {
-  if (columns <= kWidestOfWarp) {
-    body(std::integral_constant<int, 1>{});
-  } else {
-    body(std::integral_constant<int, kManyWarps>{});
-  }
 }
 
 template <typename In, typename Out, int kRun>

@@ -30,6 +30,11 @@ LayerNormGradients layer_norm_backward(const at::Tensor&, const at::Tensor&, con
                                        const at::Tensor&, LayerNormWanted) {
   return no_kernels<LayerNormGradients>();
 }
+RowLosses cross_entropy(const at::Tensor&, const at::Tensor&, double) { return no_kernels<RowLosses>(); }
+at::Tensor cross_entropy_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, double) {
+  return no_kernels<at::Tensor>();
+}
+at::Tensor count_hits(const at::Tensor&, const at::Tensor&) { return no_kernels<at::Tensor>(); }
 void finish_batch_norm(at::Tensor&, const at::Tensor&, const at::Tensor&, bool) { no_kernels<void*>(); }
 
 }  // namespace sluice::nn::gpu

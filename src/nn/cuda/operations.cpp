@@ -34,6 +34,18 @@ const float* floats_of(const at::Tensor& values, const at::Tensor& beside, std::
   return values.const_data_ptr<float>();
 }
 
+const void* numbers_of(const at::Tensor& logits) {
+  check(logits.dim() == 2 && logits.is_contiguous(), "contiguous rows of logits");
+  return logits.const_data_ptr();
+}
+
+const std::int64_t* targets_of(const at::Tensor& targets, const at::Tensor& logits) {
+  check(targets.scalar_type() == at::kLong && targets.is_contiguous() && targets.numel() == logits.size(0) &&
+            targets.device() == logits.device(),
+        "contiguous int64 targets on the device of the logits, one for each row");
+  return targets.const_data_ptr<std::int64_t>();
+}
+
 Matrix rows_of_last(const at::Tensor& x) { return {x.size(-1) == 0 ? 0 : x.numel() / x.size(-1), x.size(-1)}; }
 
 at::Tensor floats_like(const at::Tensor& x, at::IntArrayRef sizes) {
@@ -185,7 +197,51 @@ LayerNormGradients layer_norm_backward(const at::Tensor& upper, const at::Tensor
   return result;
 }
 
-void finish_batch_norm(at::Tensor& y, const at::Tensor& residual, const at::Tensor& variance, bool relu) {
+RowLosses cross_entropy(const at::Tensor& logits, const at::Tensor& targets, double smoothing) {
+  const DeviceScope scope(logits);
+  const Matrix shape = rows_of_last(logits);
+  RowLosses result{.losses = floats_like(logits, {shape.rows}), .log_sums = floats_like(logits, {shape.rows})};
+  if (logits.numel() == 0) return result;
+  launch_cross_entropy({.logits = numbers_of(logits),
+                        .targets = targets_of(targets, logits),
+                        .shape = shape,
+                        .smoothing = static_cast<float>(smoothing),
+                        .losses = result.losses.mutable_data_ptr<float>(),
+                        .log_sums = result.log_sums.mutable_data_ptr<float>()},
+                       number_of(logits.scalar_type()), DeviceScope::stream());
+  return result;
+}
+
+at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& log_sums,
+                                  const at::Tensor& factor, double smoothing) {
+  const DeviceScope scope(logits);
+  const Matrix shape = rows_of_last(logits);
+  at::Tensor grad = at::empty_like(logits);
+  if (logits.numel() == 0) return grad;
+  launch_cross_entropy_backward({.logits = numbers_of(logits),
+                                 .targets = targets_of(targets, logits),
+                                 .log_sums = floats_of(log_sums, logits, shape.rows),
+                                 .factor = floats_of(factor, logits, 1),
+                                 .shape = shape,
+                                 .smoothing = static_cast<float>(smoothing),
+                                 .grad = grad.mutable_data_ptr()},
+                                number_of(logits.scalar_type()), DeviceScope::stream());
+  return grad;
+}
+
+at::Tensor count_hits(const at::Tensor& logits, const at::Tensor& targets) {
+  const DeviceScope scope(logits);
+  at::Tensor hits = at::zeros({2}, targets.options());
+  if (logits.numel() == 0) return hits;
+  launch_count_hits({.logits = numbers_of(logits),
+                     .targets = targets_of(targets, logits),
+                     .shape = rows_of_last(logits),
+                     .hits = reinterpret_cast<unsigned long long*>(hits.mutable_data_ptr<std::int64_t>())},
+                    number_of(logits.scalar_type()), DeviceScope::stream());
+  return hits;
+}
+
+void finish_batch_norm(at::Tensor& y, const at::Tensor& residual, const at::Tensor& inverse_deviation, bool relu) {
   const DeviceScope scope(y);
   const bool channels_last = y.is_contiguous(at::MemoryFormat::ChannelsLast);
   const auto layout = channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
@@ -197,7 +253,7 @@ void finish_batch_norm(at::Tensor& y, const at::Tensor& residual, const at::Tens
   const std::int64_t channels = y.size(1), plane = y.size(2) * y.size(3);
   launch_batch_norm_finish(
       {.residual = residual.defined() ? residual.const_data_ptr() : nullptr,
-       .variance = floats_of(variance, y, channels),
+       .inverse = floats_of(inverse_deviation, y, channels),
        .shape = channels_last ? Matrix{y.size(0) * plane, channels} : Matrix{y.size(0) * channels, plane},
        .channels = channels,
        .channel_is_column = channels_last,

@@ -46,8 +46,20 @@ struct LayerNormWanted {
                                                      const at::Tensor& weight, const at::Tensor& mean,
                                                      const at::Tensor& inverse_deviation, LayerNormWanted wanted);
 
+// logits: [rows, classes]; targets: [rows] int64. The loss of each row, and the logarithm of its sum of exponentials
+// for backward, as nn::cross_entropy_sum(). factor: scalar float32, the gradient of the sum of all losses.
+struct RowLosses {
+  at::Tensor losses, log_sums;  // [rows] float32
+};
+[[nodiscard]] RowLosses cross_entropy(const at::Tensor& logits, const at::Tensor& targets, double smoothing);
+[[nodiscard]] at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets,
+                                                const at::Tensor& log_sums, const at::Tensor& factor, double smoothing);
+// [2] int64: targets with the largest logit, and those among the five largest.
+[[nodiscard]] at::Tensor count_hits(const at::Tensor& logits, const at::Tensor& targets);
+
 // y [N, C, H, W] (contiguous or channels_last) becomes y + residual, then max(0, .) if relu. Channels with an infinite
-// variance ([C] float32) become NaN. residual: undefined, or in shape, type and layout like y.
-void finish_batch_norm(at::Tensor& y, const at::Tensor& residual, const at::Tensor& variance, bool relu);
+// variance, so an inverse deviation of 0 ([C] float32), become NaN. residual: undefined, or in shape, type and layout
+// like y.
+void finish_batch_norm(at::Tensor& y, const at::Tensor& residual, const at::Tensor& inverse_deviation, bool relu);
 
 }  // namespace sluice::nn::gpu

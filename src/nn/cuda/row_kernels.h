@@ -1,6 +1,7 @@
 // row_kernels: the work of GPU kernels on one row or one Philox block. A Group is the lanes that share a row:
 //   lane()                     the calling lane
 //   sum<kRun>(columns, terms)  lane_sum() over all lanes; every lane gets the same result
+//   total(value), largest(value)  of the values of all lanes; every lane gets the same result
 // On a GPU each lane runs the function (grid.cuh); a test runs it with a single lane.
 #pragma once
 
@@ -79,6 +80,86 @@ SLUICE_DEVICE inline void layer_norm_gradient_row(const Group& group, const Laye
     for (int j = 0; j < kRun; ++j) values[j] = inverse * (values[j] - mean_gradient - normalised[j] * mean_product);
     write_run(values, grad_x + first);
   });
+}
+
+SLUICE_DEVICE inline bool is_class(std::int64_t target, std::int64_t classes) {
+  return target >= 0 && target < classes;
+}
+
+// Reads the row once. Each lane keeps its largest logit and the sum of exponentials relative to it. An infinite logit
+// makes the loss NaN, as in ATen.
+template <typename T, int kRun, typename Group>
+SLUICE_DEVICE inline void cross_entropy_row(const Group& group, const CrossEntropyArguments& arguments,
+                                            std::int64_t row) {
+  constexpr float kLowest = -3.402823466e38F;
+  const std::int64_t classes = arguments.shape.columns, target = arguments.targets[row];
+  const auto* logits = static_cast<const T*>(arguments.logits) + row * classes;
+  const bool writes = group.lane().index == 0;
+  if (target == kNoTargetOfRow) {
+    if (writes) arguments.losses[row] = arguments.log_sums[row] = 0;
+    return;
+  }
+  float largest = kLowest, exponentials = 0, sum = 0;
+  for_runs_of_lane<kRun>(group.lane(), classes, [&](std::int64_t first) {
+    float values[kRun];
+    read_run(logits + first, values);
+    const float before = largest;
+    for (int j = 0; j < kRun; ++j) largest = ::fmaxf(largest, values[j]);
+    exponentials *= ::expf(before - largest);
+    for (int j = 0; j < kRun; ++j) {
+      exponentials += ::expf(values[j] - largest);
+      sum += values[j];
+    }
+  });
+  const float of_row = group.largest(largest);
+  const float log_sum = of_row + ::logf(group.total(exponentials * ::expf(largest - of_row)));
+  const float mean = arguments.smoothing > 0 ? group.total(sum) / static_cast<float>(classes) : 0;
+  if (!writes) return;
+  float loss = ::nanf("");
+  if (is_class(target, classes))
+    loss = log_sum - (1 - arguments.smoothing) * widened(logits[target]) - arguments.smoothing * mean;
+  arguments.losses[row] = loss;
+  arguments.log_sums[row] = log_sum;
+}
+
+template <typename T, int kRun, typename Group>
+SLUICE_DEVICE inline void cross_entropy_gradient_row(const Group& group, const CrossEntropyBackwardArguments& arguments,
+                                                     std::int64_t row) {
+  const std::int64_t classes = arguments.shape.columns, target = arguments.targets[row];
+  const auto* logits = static_cast<const T*>(arguments.logits) + row * classes;
+  auto* grad = static_cast<T*>(arguments.grad) + row * classes;
+  const float log_sum = arguments.log_sums[row], factor = *arguments.factor;
+  const float of_all = arguments.smoothing / static_cast<float>(classes);
+  for_runs_of_lane<kRun>(group.lane(), classes, [&](std::int64_t first) {
+    float values[kRun] = {};
+    if (target != kNoTargetOfRow) {
+      read_run(logits + first, values);
+      for (int j = 0; j < kRun; ++j) {
+        const float probability = of_all + (first + j == target ? 1 - arguments.smoothing : 0);
+        values[j] = factor * (::expf(values[j] - log_sum) - probability);
+      }
+    }
+    write_run(values, grad + first);
+  });
+}
+
+// Number of logits that rank before the target's, of equal ones those of lower classes. A target that is no class, or
+// whose logit is NaN, comes last. Counts are exact up to 2^24 classes.
+template <typename T, int kRun, typename Group>
+SLUICE_DEVICE inline float rank_of_target(const Group& group, const CountHitsArguments& arguments, std::int64_t row) {
+  constexpr float kLast = 1e9F;
+  const std::int64_t classes = arguments.shape.columns, target = arguments.targets[row];
+  if (!is_class(target, classes)) return kLast;
+  const auto* logits = static_cast<const T*>(arguments.logits) + row * classes;
+  const float own = widened(logits[target]);
+  const float ahead = group.template sum<kRun>(classes, [&](std::int64_t first, float(&values)[kRun]) {
+    read_run(logits + first, values);
+    for (int j = 0; j < kRun; ++j) {
+      const bool is_ahead = first + j < target ? values[j] >= own : first + j > target && values[j] > own;
+      values[j] = is_ahead ? 1.0F : 0.0F;
+    }
+  });
+  return own == own ? ahead : kLast;
 }
 
 // Applies one Philox block: up to four elements of a sample. T: type of y, and of x unless x is null.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <cstdint>
 #include <memory>
@@ -68,6 +69,10 @@ void start(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, cudaStream_
 
 // In the global namespace, as CUDA has them.
 inline std::int64_t min(std::int64_t a, std::int64_t b) { return std::min(a, b); }
+
+inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) {
+  return std::atomic_ref<unsigned long long>(*to).fetch_add(value);
+}
 
 inline void __syncthreads() { sluice::nn::gpu::block_of_thread->barrier.arrive_and_wait(); }
 
