@@ -325,10 +325,10 @@ LayerProfile parse_profile(std::string_view text, const std::string& file) {
   fields(reader, profile);
   check_values(reader, profile);
   for (MeasuredLayer& layer : profile.layers) take_points(layer);
-  std::string hash;
-  reader("fingerprint_hash", hash);
-  if (hash != short_hash(profile.fingerprint))
-    reader.refuse("fingerprint_hash", concat("is ", hash, ", which is not that of the fingerprint"));
+  std::optional<std::string> hash;  // a file written by hand may have none
+  reader.if_there("fingerprint_hash", hash);
+  if (hash && *hash != short_hash(profile.fingerprint))
+    reader.refuse("fingerprint_hash", concat("is ", *hash, ", which is not that of the fingerprint"));
   return profile;
 }
 

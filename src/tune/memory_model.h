@@ -12,6 +12,9 @@
 
 namespace sluice::tune {
 
+// cuBLAS keeps 32 MiB for each thread that computes on a GPU: that of the slot, and autograd's.
+inline constexpr std::uint64_t kLibraryBytes = 64 << 20;
+
 struct MemoryModel {
   std::vector<LayerCost> layers;
   bool shares_memory = true;
@@ -32,8 +35,8 @@ struct MemoryModel {
 [[nodiscard]] std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryModel& model,
                                                                               const Plan& plan);
 
-// Bytes of all local replicas: [replica * devices + device]. Replicas in common memory share one copy of parameters and
-// optimizer state, charged to the first replica's devices.
+// Bytes of all local replicas: [replica * devices + device], on GPUs with kLibraryBytes. Replicas in common memory
+// share one copy of parameters and optimizer state, charged to the first replica's devices.
 [[nodiscard]] std::optional<std::vector<std::uint64_t>> estimate_slot_bytes(const MemoryModel& model, const Plan& plan);
 
 [[nodiscard]] std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan);

@@ -7,11 +7,14 @@
 namespace sluice::app {
 namespace {
 
-// Otherwise NCCL connects within a step, and two processes may wait for each other for ever.
-TEST(SettleEnvironment, LetsNcclConnectWhenACommunicatorIsMade) {
-  ::unsetenv("NCCL_RUNTIME_CONNECT");
+TEST(SettleEnvironment, SetsWhatCudaAndNcclReadWhenTheyStart) {
+  for (const auto& [name, value] : settled_variables()) ::unsetenv(name);
   settle_environment();
+  for (const auto& [name, value] : settled_variables()) EXPECT_STREQ(std::getenv(name), value) << name;
+  // Otherwise NCCL connects within a step, and two processes may wait for each other for ever.
   EXPECT_STREQ(std::getenv("NCCL_RUNTIME_CONNECT"), "0");
+  // More streams than connections would wait for each other.
+  EXPECT_STREQ(std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "32");
 }
 
 TEST(SettleEnvironment, KeepsWhatTheUserHasSet) {

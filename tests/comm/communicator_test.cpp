@@ -33,6 +33,34 @@ class Connecting : public c10d::Backend {
   std::shared_future<void> others_;
 };
 
+struct SlowWork : c10d::Work {
+  bool isCompleted() override { return ++looks > 2; }
+  bool wait(std::chrono::milliseconds) override {
+    was_complete = looks > 2;
+    return true;
+  }
+  void synchronize() override {}
+  int looks = 0;
+  bool was_complete = false;
+};
+
+struct Slow : c10d::Backend {
+  Slow() : c10d::Backend(0, 2) {}
+  const std::string getBackendName() const override { return "nccl"; }  // NOLINT(readability-const-return-type)
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>&, const c10d::AllreduceOptions&) override {
+    return work;
+  }
+  c10::intrusive_ptr<SlowWork> work = c10::make_intrusive<SlowWork>();
+};
+
+// NCCL's wait() looks once a millisecond, which would be lost in every stage and step.
+TEST(Communicator, LooksOftenWhetherNcclIsDone) {
+  const auto backend = c10::make_intrusive<Slow>();
+  const Communicator communicator("stage 0", {}, backend, std::chrono::seconds(60));
+  communicator.all_reduce(at::zeros({1})).wait();
+  EXPECT_TRUE(backend->work->was_complete);
+}
+
 // Regression: two processes whose stages completed their first buckets in another order waited for each other.
 TEST(Communicator, OneThatConnectsDoesNotHoldUpAnother) {
   constexpr std::chrono::seconds kMinute(60);

@@ -24,9 +24,19 @@ constexpr std::array kNeeded{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVI
                              CUPTI_ACTIVITY_KIND_RUNTIME,           CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 constexpr std::array kWelcome{CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, CUPTI_ACTIVITY_KIND_OVERHEAD,
                               CUPTI_ACTIVITY_KIND_GRAPH_TRACE, CUPTI_ACTIVITY_KIND_INTERNAL_LAUNCH_API};
-// Only the driver's launch calls; libraries such as cuDNN use them instead of the runtime's.
-constexpr std::array kDriverLaunches{CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
-                                     CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch};
+// Only the driver's calls that start work; libraries such as cuDNN use them instead of the runtime's.
+constexpr std::array kDriverLaunches{CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,
+                                     CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
+                                     CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel,
+                                     CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,
+                                     CUPTI_DRIVER_TRACE_CBID_cuMemsetD8Async,
+                                     CUPTI_DRIVER_TRACE_CBID_cuMemsetD16Async,
+                                     CUPTI_DRIVER_TRACE_CBID_cuMemsetD32Async,
+                                     CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync,
+                                     CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2,
+                                     CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2,
+                                     CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2,
+                                     CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeerAsync};
 
 // State of CUPTI's callbacks. It is never destroyed, because CUPTI may call back until the process ends.
 struct Sink {

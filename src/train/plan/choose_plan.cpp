@@ -53,7 +53,9 @@ std::uint64_t planned_memory(const Setup& setup) {
     const auto own = std::ranges::find(all, device, &device::DeviceDescription::device);
     if (own != all.end()) bytes = bytes == 0 ? own->memory_bytes : std::min(bytes, own->memory_bytes);
   }
-  return pipeline::limit_of_slot(bytes, setup.devices) / 10 * 9;
+  const std::uint64_t of_slot = pipeline::limit_of_slot(bytes, setup.devices);
+  const std::uint64_t of_libraries = shares_memory(setup) ? 0 : std::min(tune::kLibraryBytes, of_slot / 2);
+  return (of_slot - of_libraries) / 10 * 9;
 }
 
 tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProfile& profile) {
