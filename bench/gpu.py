@@ -47,7 +47,13 @@ MODELS = {
     "gpt2_nano": {"ours": {"data.name": "text", "model.name": "gpt2", "model.size": "nano"},
                   "twin": {"name": "gpt2", "size": "nano"}, "batch": 16, "image": 0, "precision": "bf16"},
 }
-CHECKED = ("resnet50", "vit_b16", "vit_l16", "gpt2_small")  # by scripts/gpu_check.sh
+# Qwen2.5-0.5B's sizes in Llama's form. No twin: transformers is not on a machine that has PyTorch alone.
+QWEN = {"model_type": "llama", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+        "num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 1024, "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-6, "rope_theta": 1e6}
+MODELS["llama_05b"] = {"ours": {"data.name": "text", "model.name": "llama", "data.max_length": 1024}, "config": QWEN,
+                       "twin": {"name": "llama"}, "batch": 16, "image": 0, "precision": "bf16"}
+CHECKED = ("resnet50", "vit_b16", "vit_l16", "gpt2_small", "llama_05b")  # by scripts/gpu_check.sh
 PEERS = {"eager": [], "torch.compile": ["--compile"]}
 ROUNDS = 3
 STEPS = 20
@@ -72,8 +78,9 @@ def rate_of(lines):
     return rate, flop
 
 
-def summary(rates, flop, peak):
-    """rates: {side: samples/s of each round}, ours among them; a side without any was not available. peak: or None."""
+def summary(rates, flop, peak, tokens=0):
+    """rates: {side: samples/s of each round}, ours among them; a side without any was not available. peak: or None.
+    tokens: of a text."""
     parts, ours = [], rates["ours"]
     for side, values in rates.items():
         if not values:
@@ -82,7 +89,8 @@ def summary(rates, flop, peak):
         rate = statistics.median(values)
         mfu = f"MFU {rate * flop / peak / 1e12:.1%}" if peak else f"{rate * flop / 1e12:.1f} model TFLOP/s"
         ratio = "" if side == "ours" else f", ours x {statistics.median(a / b for a, b in zip(ours, values)):.2f}"
-        parts.append(f"{side} {rate:.0f} samples/s, {mfu}{ratio}")
+        of_tokens = f" ({rate * tokens / 1e3:.1f} k tokens/s)" if tokens else ""
+        parts.append(f"{side} {rate:.0f} samples/s{of_tokens}, {mfu}{ratio}")
     return "; ".join(parts)
 
 
@@ -98,9 +106,12 @@ def our_command(model, folder, device):
     steps = gpu_measure.FIRST_STEPS + STEPS
     keys = {"device.list": device, "data.workers": 8, "train.global_batch": batch, "train.precision": of_model["precision"],
             "train.steps": steps, "train.eval_limit": batch, "train.lr": 1e-4, "train.lr_schedule": "constant",
-            "train.optimizer": "adamw" if of_model["twin"]["name"] in ("vit", "gpt2") else "momentum",
+            "train.optimizer": "momentum" if of_model["twin"]["name"] == "resnet50" else "adamw",
             "train.weight_decay": 0.01, "pipeline.stages": 1, "pipeline.chunks": 1, "replicas.local": 1,
             "log.every": 10, "log.tensorboard": False, **of_model["ours"]}
+    if "config" in of_model:
+        keys["model.config"] = str(pathlib.Path(f"{folder}.json").resolve())
+        pathlib.Path(keys["model.config"]).write_text(json.dumps(of_model["config"]), encoding="utf-8")
     if keys["data.name"] == "text":
         keys["data.path"] = str(pathlib.Path(f"{folder}.txt").resolve())
         write_text(pathlib.Path(keys["data.path"]), 2 * batch * steps * 1024)
@@ -190,7 +201,7 @@ def main():
     parser.add_argument("folder", type=pathlib.Path, nargs="?", metavar="DIR")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--rounds", type=int, choices=range(1, 100), default=ROUNDS, metavar="N", help=f"default: {ROUNDS}")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), help="default: all")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="default: all that the model has")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to see that it works")
     asked = parser.parse_args()
     if asked.list:
@@ -199,12 +210,14 @@ def main():
     if not asked.folder:
         parser.error("MODEL and DIR are needed; or --list")
     try:
-        rates, flop = compare(asked.model, asked.folder, asked.device, asked.rounds, asked.peers)
+        names = [] if "config" in MODELS[asked.model] else asked.peers
+        rates, flop = compare(asked.model, asked.folder, asked.device, asked.rounds, names)
         peak = peak_of(name_of_gpu(), MODELS[asked.model]["precision"]) if asked.device == "cuda" else None
     except (gpu_measure.CheckFailed, ValueError, OSError) as error:
         print(f"result: {error}")
         return 70
-    print(f"result: {summary(rates, flop, peak)}")
+    tokens = 1024 if MODELS[asked.model]["ours"]["data.name"] == "text" else 0
+    print(f"result: {summary(rates, flop, peak, tokens)}")
     return 0
 
 

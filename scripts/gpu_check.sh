@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs the checks that need a GPU, with programs that were built elsewhere. For docs/how-to/gpu_check.md.
 #
-# usage: scripts/gpu_check.sh [first|right|shape|costs] [OUT_DIR [BRING_DIR]]
+# usage: scripts/gpu_check.sh [--on-cpu] [first|right|shape|costs] [OUT_DIR [BRING_DIR]]
 #        scripts/gpu_check.sh --record FILE
 #
+#   --on-cpu  a rehearsal without a GPU: small models on CPU devices; what needs a GPU is not run, nothing is recorded
 #   first   some of each part, if the GPU is available for one part only
 #   right   correctness: tests, parity under compute-sanitizer, number formats, NCCL, Gloo, stages that share the GPU,
 #           memory, CUPTI compared with events
@@ -30,6 +31,11 @@ python=python3
 [[ ! -x $SLUICE_ROOT/.venv/bin/python ]] || python=$SLUICE_ROOT/.venv/bin/python
 
 parts=(right shape costs)
+on_cpu=
+if [[ ${1:-} == --on-cpu ]]; then
+  on_cpu=yes
+  shift
+fi
 case ${1:-} in
   -h | --help)
     print_help
@@ -51,7 +57,8 @@ bring=${2:+$(realpath -m -- "$2")}
 [[ -z $bring || ($out/ != "$bring"/* && $bring/ != "$out"/*) ]] || die 2 "OUT_DIR and BRING_DIR lie in each other: name two folders apart"
 cd "$SLUICE_ROOT"
 [[ -x build/release/sluice ]] || die 2 "build/release/sluice is missing: run scripts/bootstrap.sh, or carry the build here"
-gpus=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || die 2 "no NVIDIA GPU found: nvidia-smi failed"
+gpus="no GPU, none"
+[[ -n $on_cpu ]] || gpus=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || die 2 "no NVIDIA GPU found: nvidia-smi failed"
 mkdir -p "$out" ${bring:+"$bring"}
 if [[ ! -d .venv ]]; then
   LD_LIBRARY_PATH=$(torch_library_path "$python")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -59,6 +66,8 @@ if [[ ! -d .venv ]]; then
 fi
 export LD_LIBRARY_PATH=$SLUICE_ROOT/build/release/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-3000}
+# For the tests, as `sluice` sets them (src/app/process.h).
+export CUDA_DEVICE_MAX_CONNECTIONS=32 NCCL_RUNTIME_CONNECT=0 TORCH_NCCL_ASYNC_ERROR_HANDLING=0 TORCH_NCCL_ENABLE_MONITORING=0
 export TORCH_CPP_LOG_LEVEL=${TORCH_CPP_LOG_LEVEL:-WARNING} # the program alone would hide what LibTorch warns of
 
 failed=0
@@ -134,8 +143,17 @@ check() {
   esac
   # A skipped test is a failure here.
   if grep -q '\[  SKIPPED \]' "$work/$name.log"; then verdict="FAILED (skipped)"; fi
+  if [[ -n $on_cpu && $verdict == "FAILED (skipped)" ]]; then
+    answer "$name" "not run: it needs a GPU"
+    return
+  fi
   [[ $verdict == passed ]] || failed=70
   answer "$name" "$verdict after $((SECONDS - start)) s${said:+; $said}"
+}
+
+# on_gpu_only NAME SECONDS COMMAND...: a check that does not skip itself without a GPU.
+on_gpu_only() {
+  if [[ -n $on_cpu ]]; then answer "$1" "not run: it needs a GPU"; else check "$@"; fi
 }
 
 # check_of "OTHER..." NAME SECONDS COMMAND...: a check that reads the results of other checks.
@@ -162,6 +180,19 @@ four_places=(--set 'device.list=["cuda:0", "cuda:0", "cuda:0", "cuda:0"]')
 large=("${one_place[@]}" --set pipeline.chunks=1 --set train.global_batch=1000 --set data.samples=20000 --set data.workers=8
   --set log.every=1)
 
+vit_b16=(--set model.name=vit --set model.size=base --set model.patch_size=16 --set model.image_size=224 --set train.global_batch=128
+  --set train.precision=bf16 --set train.optimizer=adamw --set train.lr=0.0001 --set train.steps=15 --set train.eval_limit=128
+  --set data.samples=4000 --set data.workers=8)
+compared=(--device cuda)
+if [[ -n $on_cpu ]]; then
+  on_gpu=(--set 'device.list="cpu"' --set 'data.name="shapes"' --set data.samples=256 --set train.steps=12 --set train.eval_limit=64
+    --set pipeline.chunks=2)
+  four_places=()
+  large=("${one_place[@]}" --set pipeline.chunks=1 --set log.every=1)
+  vit_b16=(--set model.name=vit --set model.size=nano --set train.global_batch=16)
+  compared=(--device cpu)
+fi
+
 # NCCL refuses two processes on one GPU; Gloo carries the tensors of a shared one.
 # shellcheck disable=SC2317 # the bash that `ranks` starts calls it
 two_ranks() {
@@ -175,11 +206,12 @@ two_ranks() {
 }
 # shellcheck disable=SC2317 # called by its name
 lists_gpu() {
-  local listed
+  local listed wanted=cuda:0
+  [[ -z $on_cpu ]] || wanted=cpu:0
   listed=$(build/release/sluice devices) || return
   echo "$listed"
-  [[ $listed != *cuda:0* ]] || return 0
-  echo "result: it does not list cuda:0"
+  [[ $listed != *$wanted* ]] || return 0
+  echo "result: it does not list $wanted"
   return 70
 }
 # shellcheck disable=SC2317 # called by its name
@@ -200,6 +232,7 @@ sanitized() {
   fi
   compute-sanitizer --tool "$tool" --error-exitcode 70 "$@"
 }
+export on_cpu
 export -f two_ranks lists_gpu ends_with sanitized
 # shellcheck disable=SC2016 # the inner bash expands it
 by_function() { check "$1" "$2" bash -c '"$@"' bash "${@:3}"; }
@@ -227,12 +260,12 @@ part_right() {
   check graphs 120 "$tests/engine/engine_cuda_graphs_test"
   check kernels_nn 120 "$tests/nn/nn_cuda_test"
   check layer_times 90 "$tests/train/train_layer_timer_test" --gtest_filter='*Gpu*'
-  check number_formats 60 "${measure[@]}" formats
+  on_gpu_only number_formats 60 "${measure[@]}" formats
   check nccl_one 60 "$tests/comm/comm_test" --gtest_filter='*ByNccl'
   check gloo_tensors 60 "$tests/comm/comm_test" --gtest_filter='*ByGloo'
   check train_one 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_one" "${one_place[@]}"
   check train_grid 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_grid" "${four_places[@]}"
-  check train_graphs 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_graphs" "${four_places[@]}" --set device.cuda_graphs=true
+  on_gpu_only train_graphs 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_graphs" "${four_places[@]}" --set device.cuda_graphs=true
   check_of train_grid eval_on_cpu 60 build/release/sluice eval configs/quickstart.toml "${on_gpu[@]}" --checkpoint "$work/run_grid" \
     --set 'device.list="cpu"'
   by_function ranks_gloo 60 two_ranks "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_ranks" \
@@ -251,6 +284,9 @@ part_right() {
     --set 'device.memory_limit="64MiB"'
   check memory_profile 90 build/release/sluice profile configs/quickstart.toml "${on_gpu[@]}" "${large[@]}" --out "$work/memory.json"
   check_of memory_profile memory 10 "${measure[@]}" memory "$work/memory.json"
+  check chunks_profile 90 build/release/sluice profile configs/quickstart.toml "${on_gpu[@]}" "${one_place[@]}" "${vit_b16[@]}" \
+    --set pipeline.chunks=16 --out "$work/memory_chunks.json"
+  check_of chunks_profile memory_chunks 10 "${measure[@]}" memory "$work/memory_chunks.json"
   check warnings 10 "${measure[@]}" warnings "$work"
   # The slowest ones last, because they are skipped if time is short.
   local smallest='*toy_cnn_2stages_2replicas'
@@ -263,11 +299,15 @@ part_right() {
 }
 
 part_shape() {
-  check product_rates 120 "${measure[@]}" rates
-  check copies 60 "${measure[@]}" copies
+  on_gpu_only product_rates 120 "${measure[@]}" rates
+  on_gpu_only copies 60 "${measure[@]}" copies
   check train_kernels 90 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$work/run_kernels" --set 'profile.level="cupti"'
   check_of train_kernels kernels 10 "${measure[@]}" kernels "$work/run_kernels"
-  check attention_rates 60 "${measure[@]}" attention
+  on_gpu_only attention_rates 60 "${measure[@]}" attention
+  check kernel_rates 60 "$tests/nn/nn_cuda_test" --gtest_filter='KernelRates.*'
+  on_gpu_only idle 150 "${measure[@]}" idle "$work/idle" "${train[@]}" "${on_gpu[@]}" "${one_place[@]}" "${vit_b16[@]}"
+  check settings 200 "${measure[@]}" settings "$work/settings" "${train[@]}" "${on_gpu[@]}" "${one_place[@]}" "${vit_b16[@]}" \
+    --set pipeline.chunks=1
   check recording 250 "${measure[@]}" recording "$work/recording" "${train[@]}" "${on_gpu[@]}" "${large[@]}"
 }
 
@@ -281,19 +321,22 @@ part_costs() {
   local model models
   models=$("$python" bench/gpu.py --list) || die 2 "bench/gpu.py has no list of models"
   for model in $models; do
-    check "speed_$model" 200 "$python" bench/gpu.py "$model" "$work/speed_$model"
+    on_gpu_only "speed_$model" 200 "$python" bench/gpu.py "$model" "$work/speed_$model"
   done
 }
 
 # Speed of two models in two rounds.
 part_first() {
   only="devices transfer recorded local_sum tf32 pixel_batches losses parity graphs kernels_nn number_formats nccl_one gloo_tensors train_one train_grid
-    train_graphs train_cupti product_rates copies train_kernels kernels attention_rates speed_vit_b16 speed_resnet50"
+    train_graphs train_cupti product_rates copies kernel_rates attention_rates idle speed_vit_b16 speed_resnet50 speed_llama_05b"
   only=${only//[[:space:]]/ }
   part_right
   part_shape
-  check speed_vit_b16 140 "$python" bench/gpu.py vit_b16 "$work/speed_vit_b16" --rounds 2
-  check speed_resnet50 80 "$python" bench/gpu.py resnet50 "$work/speed_resnet50" --rounds 2 --peers eager
+  local vit=vit_b16 resnet=resnet50 llama=llama_05b
+  [[ -z $on_cpu ]] || vit=gpt2_nano resnet=gpt2_nano llama=gpt2_nano
+  check speed_vit_b16 140 "$python" bench/gpu.py "$vit" "$work/speed_vit_b16" --rounds 2 "${compared[@]}"
+  check speed_resnet50 80 "$python" bench/gpu.py "$resnet" "$work/speed_resnet50" --rounds 2 --peers eager "${compared[@]}"
+  check speed_llama_05b 50 "$python" bench/gpu.py "$llama" "$work/speed_llama_05b" --rounds 2 "${compared[@]}" --peers
 }
 
 trap at_end EXIT
@@ -306,5 +349,5 @@ for part in "${parts[@]}"; do
     costs) part_costs ;;
   esac
 done
-"$python" scripts/gpu_record.py "$page" "$out/gpu_results.md" || say "the results are in $out/gpu_results.md only"
+[[ -n $on_cpu ]] || "$python" scripts/gpu_record.py "$page" "$out/gpu_results.md" || say "the results are in $out/gpu_results.md only"
 exit "$failed"

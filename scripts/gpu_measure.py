@@ -7,6 +7,8 @@ usage: scripts/gpu_measure.py formats                  the error of fp32 product
                               copies                   bandwidth between host and GPU and within it
                               kernels RUN              the longest kernels of a run and how much of a step the GPU was idle
                               recording DIR TRAIN...   what profile.level costs: the training command at each level in turn
+                              settings DIR TRAIN...    the same for clipping, no_decay, LAMB and the average of the weights
+                              idle DIR TRAIN...        how much of a step the GPU is idle, with 1 and 8 micro-batches and CUDA graphs
                               memory PROFILE           memory of devices, predicted beside measured
                               predicted PROFILE        the step, predicted beside measured; layers that are launch-bound
                               warnings DIR             warnings in the logs of a folder
@@ -25,6 +27,8 @@ import subprocess
 import sys
 
 LEVELS = ("off", "events", "cupti")
+SETTINGS = {"plain": {}, "clip_norm": {"train.clip_norm": 1}, "no_decay": {"train.no_decay": ["norm", "bias"]},
+            "ema": {"train.ema_decay": 0.999}, "lamb": {"train.optimizer": "lamb"}}
 ROUNDS = 3
 FIRST_STEPS = 5  # they warm up
 SEQUENCE_S = 0.1
@@ -94,12 +98,12 @@ def load_share(lines):
     return sum(step["load_ms"] for step in steps) / sum(step["step_ms"] for step in steps)
 
 
-def recording_summary(times):
-    """times: {level: [median step of each round, ms]}. The levels took turns, so each round is a comparison by itself."""
-    medians = {level: statistics.median(values) for level, values in times.items()}
-    ratios = {level: statistics.median(a / b for a, b in zip(times[level], times["off"])) for level in times}
-    parts = [f"{level} {medians[level]:.2f} ms" + (f" (x {ratios[level]:.3f})" if level != "off" else "") for level in times]
-    return ", ".join(parts)
+def turns_summary(times):
+    """times: {name: [median step of each round, ms]}. The runs took turns, so each round is a comparison by itself."""
+    first = next(iter(times))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    ratios = {name: statistics.median(a / b for a, b in zip(times[name], times[first])) for name in times}
+    return ", ".join(f"{name} {medians[name]:.2f} ms" + (f" (x {ratios[name]:.3f})" if name != first else "") for name in times)
 
 
 def memory_summary(profile):
@@ -193,7 +197,7 @@ def rates():
 
 
 def attention():
-    """Compares the kernels, for their order in src/nn/attention.h."""
+    """Compares the kernels, among which LibTorch chooses."""
     import torch  # pylint: disable=import-outside-toplevel
     from torch.nn.attention import SDPBackend, sdpa_kernel  # pylint: disable=import-outside-toplevel
     parts = []
@@ -228,23 +232,51 @@ def copies():
     return ", ".join(parts) + f", within the GPU {within:.0f} GB/s (bytes copied)"
 
 
-def recording(folder, *train):
-    times = {level: [] for level in LEVELS}
+def run_with(name, keys, run, train):
+    """The records of a training run with these keys."""
+    sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    code = subprocess.run([*train, *sets, "--run-dir", run], check=False).returncode
+    if code != 0:
+        raise CheckFailed(f"the run with {name} ended with exit code {code}")
+    return lines_of(run)
+
+
+def turns(folder, variants, train, time_of):
+    """{name: [time_of(name, records) of each round]}; variants: {name: keys}."""
+    times = {name: [] for name in variants}
     for number in range(ROUNDS):
-        for level in LEVELS if number % 2 == 0 else reversed(LEVELS):  # so that a drift favours none
-            run = pathlib.Path(folder) / f"{level}-{number}"
-            code = subprocess.run([*train, "--set", f'profile.level="{level}"', "--run-dir", run], check=False).returncode
-            if code != 0:
-                raise CheckFailed(f"the run with {level} ended with exit code {code}")
-            lines = lines_of(run)
-            # Compares whole steps, because with "off" the wait for data is unknown.
-            share = 0 if level == "off" else load_share(lines)
-            if share > MOST_LOAD:
-                raise CheckFailed(f"the steps with {level} wait {share:.0%} of their time for data, so that what "
-                                    "recording costs cannot be seen")
-            times[level].append(statistics.median(step["step_ms"] for step in steps_of(lines)))
-            print(f"{level}: {times[level][-1]:.3f} ms a step", flush=True)
-    return recording_summary(times)
+        for name in list(variants) if number % 2 == 0 else reversed(variants):  # so that a drift favours none
+            times[name].append(time_of(name, run_with(name, variants[name], pathlib.Path(folder) / f"{name}-{number}", train)))
+            print(f"{name}: {times[name][-1]:.3f} ms a step", flush=True)
+    return turns_summary(times)
+
+
+def recording(folder, *train):
+    def time_of(level, lines):
+        # Compares whole steps, because with "off" the wait for data is unknown.
+        share = 0 if level == "off" else load_share(lines)
+        if share > MOST_LOAD:
+            raise CheckFailed(f"the steps with {level} wait {share:.0%} of their time for data, so that what "
+                                "recording costs cannot be seen")
+        return statistics.median(step["step_ms"] for step in steps_of(lines))
+    return turns(folder, {level: {"profile.level": level} for level in LEVELS}, train, time_of)
+
+
+def settings(folder, *train):
+    return turns(folder, SETTINGS, train, lambda name, lines: step_ms(lines))
+
+
+def idle(folder, *train):
+    parts = []
+    for chunks in (1, 8):
+        for graphs in (False, True):
+            name = f"{chunks} micro-batches" + (" in graphs" if graphs else "")
+            keys = {"pipeline.chunks": chunks, "device.cuda_graphs": graphs, "profile.level": "cupti"}
+            run = pathlib.Path(folder) / f"idle-{chunks}-{graphs}".lower()
+            table, result = kernel_summary(run_with(name, keys, run, train))
+            print(name, *table, sep="\n", flush=True)
+            parts.append(f"{name}: " + result.split(";")[0])
+    return "; ".join(parts)
 
 
 def kernels(run):
@@ -264,8 +296,8 @@ def warnings(folder):
     return f"{len(found)}" + (": " + "; ".join(found)[:400] if found else "")
 
 
-CHECKS = {"formats": formats, "rates": rates, "attention": attention, "copies": copies, "kernels": kernels, "recording": recording, "warnings": warnings,
-          "memory": lambda file: memory_summary(load(file)), "predicted": lambda file: predicted_summary(load(file))}
+CHECKS = {"formats": formats, "rates": rates, "attention": attention, "copies": copies, "kernels": kernels, "recording": recording,
+          "settings": settings, "idle": idle, "warnings": warnings, "memory": lambda file: memory_summary(load(file)), "predicted": lambda file: predicted_summary(load(file))}
 
 
 def main():

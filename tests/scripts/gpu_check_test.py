@@ -68,7 +68,7 @@ class GpuCheckTest(unittest.TestCase):
         of_part = {part: set() for part in ("right", "shape", "costs")}
         for row in self.results():
             of_part[row.split(" | ")[3]].add(row.split("`")[1])
-        self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 37, "shape": 6, "costs": 8})
+        self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 39, "shape": 9, "costs": 9})
         self.assertEqual(set(everything), set().union(*of_part.values()))
         table = PAGE.split("## Results")[0]
         told = {part: set(re.findall(r"^\| `([a-z0-9_]+)` \|", text, re.MULTILINE))
@@ -81,9 +81,21 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(set(first.values()) - {verdict for verdict in first.values() if verdict.startswith("passed")}, set())
         known = set(re.findall(r"^\| `([a-z0-9_]+)` \|", PAGE, re.MULTILINE))
         self.assertLess(set(first), known)
-        self.assertTrue({"parity", "copies", "kernels", "speed_vit_b16"} < set(first))
+        self.assertTrue({"parity", "copies", "kernel_rates", "idle", "speed_vit_b16"} < set(first))
         asked = set(re.search(r"only=\"([^\"]*)\"", (REPOSITORY / "scripts" / "gpu_check.sh").read_text(encoding="utf-8"))[1].split())
         self.assertEqual(set(first), asked, "each check that is asked for is there")
+
+    def test_a_rehearsal_needs_no_gpu_and_records_nothing(self):
+        self.copy.stand_in(self.copy.bin / "nvidia-smi", "exit 9\n")
+        self.sluice("""case "$*" in devices*) echo 'cpu:0  EPYC'; exit ;; *cuda*) exit 7 ;; esac\n""")
+        self.copy.stand_in("build/release/tests/nn/nn_cuda_test", "echo '[  SKIPPED ] no CUDA device is visible'\n")
+        before = self.page()
+        verdicts = self.check("--on-cpu", "first", "out", "back", SLUICE_GPU_CHECK_BUDGET_S="500")
+        self.assertEqual({name for name, verdict in verdicts.items() if verdict == "not run: it needs a GPU"},
+                         {"kernels_nn", "kernel_rates", "number_formats", "train_graphs", "product_rates", "copies", "attention_rates", "idle"})
+        self.assertTrue(all(verdict.startswith(("passed", "not run: it needs a GPU")) for verdict in verdicts.values()), verdicts)
+        self.assertEqual(self.page(), before)
+        self.assertEqual(len((self.copy.root / "back" / "gpu_results.md").read_text(encoding="utf-8").splitlines()), len(verdicts))
 
     def test_little_is_brought_back_and_all_of_it(self):
         self.check("shape", "out", "back")

@@ -52,7 +52,7 @@ class MeasureTest(unittest.TestCase):
 
     def test_recording_compares_within_rounds(self):
         # A machine that is twice as slow in the second round says nothing about recording.
-        text = gpu_measure.recording_summary({"off": [10, 20, 10], "events": [10, 20, 10], "cupti": [11, 22, 11]})
+        text = gpu_measure.turns_summary({"off": [10, 20, 10], "events": [10, 20, 10], "cupti": [11, 22, 11]})
         self.assertEqual(text, "off 10.00 ms, events 10.00 ms (x 1.000), cupti 11.00 ms (x 1.100)")
 
     def fake_train(self, folder, step_ms, load_ms):
@@ -79,6 +79,23 @@ class MeasureTest(unittest.TestCase):
             (fake_run / "metrics.jsonl").write_text((out / "off-0" / "metrics.jsonl").read_text(encoding="utf-8"), encoding="utf-8")
             with self.assertRaisesRegex(gpu_measure.CheckFailed, "with events ended with exit code 4"):
                 gpu_measure.recording(fake_run.parent, sys.executable, str(fake))
+
+    def test_settings_and_idle_time_are_of_one_run_each(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fake = pathlib.Path(folder) / "train.py"
+            kernels = json.dumps(self.kernels())
+            fake.write_text("import json, pathlib, sys\n"
+                            "keys = dict(word.split('=', 1) for word in sys.argv if '=' in word)\n"
+                            "step_ms = 20 if 'train.clip_norm' in keys or keys.get('device.cuda_graphs') == 'false' else 10\n"
+                            "run = pathlib.Path(sys.argv[-1]); run.mkdir(parents=True)\n"
+                            "line = json.dumps({'event': 'step', 'step_ms': step_ms, 'load_ms': 0})\n"
+                            f"(run / 'metrics.jsonl').write_text((line + '\\n') * 7 + {kernels!r})\n", encoding="utf-8")
+            text = gpu_measure.settings(pathlib.Path(folder) / "settings", sys.executable, str(fake))
+            self.assertEqual(text.split(", ")[:3], ["plain 10.00 ms", "clip_norm 20.00 ms (x 2.000)", "no_decay 10.00 ms (x 1.000)"])
+            text = gpu_measure.idle(pathlib.Path(folder) / "idle", sys.executable, str(fake))
+            names = ["1 micro-batches", "1 micro-batches in graphs", "8 micro-batches", "8 micro-batches in graphs"]
+            self.assertEqual([part.split(":")[0] for part in text.split("; ")], names)
+            self.assertIn("of a step of 20.00 ms", text.split("; ")[0])
 
     def test_recording_costs_cannot_be_seen_where_steps_wait_for_data(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -126,7 +143,7 @@ class MeasureTest(unittest.TestCase):
 
 
 class CuptiCheckTest(unittest.TestCase):
-    KERNELS = {"dropped": 0, "without_times": 0, "without_launch": 0, "late": 0, "disagreements": 0}
+    KERNELS = {"dropped": 0, "without_times": 0, "without_launch": 0, "late": 0, "disagreements": 0, "records": 0, "steps": 1}
 
     def defects(self, events, cupti, **kernels):
         names = (*cupti_check.PHASES, "step_ms")
@@ -136,6 +153,11 @@ class CuptiCheckTest(unittest.TestCase):
         self.assertEqual(self.defects((3, 6, 0.01, 10), (3.05, 6, 0.02, 10)), [])
         self.assertEqual(len(self.defects((3, 6, 1, 10), (3.2, 6.5, 1.1, 10))), 3)
         self.assertEqual(self.defects((3, 6, 1, 10), (3, 6, 1, 10), late=2), ["late: 2"])
+
+    def test_gaps_between_kernels_are_in_events_alone(self):
+        self.assertEqual(self.defects((3, 6, 1, 10), (2.8, 6, 1, 10), records=200, steps=1), [])
+        self.assertEqual(len(self.defects((3, 6, 1, 10), (2.8, 6, 1, 10), records=200, steps=10)), 1)
+        self.assertEqual(len(self.defects((2.8, 6, 1, 10), (3, 6, 1, 10), records=200, steps=1)), 1)
 
     def test_what_one_side_does_not_see_or_what_is_no_number_fails(self):
         self.assertRegex(self.defects((0.05, 6, 1, 10), (6, 6, 1, 10))[0], "forward_ms is 6.000 ms by CUPTI and 0.050")
