@@ -13,7 +13,6 @@ import typing
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 for folder in ("scripts", "tests/support", "tests/graph"):
     sys.path.insert(0, str(ROOT / folder))
-import export_model  # noqa: E402, F401  (of bench/exported_models.py)
 import export_sources  # noqa: E402
 import torch  # noqa: E402
 import torchvision  # noqa: E402

@@ -26,7 +26,9 @@ import time
 
 import exported_model_list
 import torch
-from exported_model_list import ROOT, VOCABULARY, export_model
+from exported_model_list import ROOT, VOCABULARY
+
+import export_model
 from export_sources import CannotExport
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F

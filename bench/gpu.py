@@ -41,18 +41,18 @@ MODELS = {
     "vit_b16": image_model(*VIT_B16, batch=128),
     "vit_l16": image_model(*VIT_L16, batch=64),
     "gpt2_small": {"ours": {"data.name": "text", "model.name": "gpt2", "model.size": "small"},
-                   "twin": {"name": "gpt2", "size": "small"}, "batch": 16, "image": 0, "precision": "bf16"},
+                   "twin": {"name": "gpt2", "size": "small"}, "batch": 16, "image": 0, "tokens": 1024, "precision": "bf16"},
     "resnet50_fp32": image_model(*RESNET50, batch=128, precision="fp32"),
     "vit_b16_fp32": image_model(*VIT_B16, batch=64, precision="fp32"),
     "gpt2_nano": {"ours": {"data.name": "text", "model.name": "gpt2", "model.size": "nano"},
-                  "twin": {"name": "gpt2", "size": "nano"}, "batch": 16, "image": 0, "precision": "bf16"},
+                  "twin": {"name": "gpt2", "size": "nano"}, "batch": 16, "image": 0, "tokens": 32, "precision": "bf16"},
 }
 # Qwen2.5-0.5B's sizes in Llama's form. No twin: transformers is not on a machine that has PyTorch alone.
 QWEN = {"model_type": "llama", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
         "num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 1024, "tie_word_embeddings": True,
         "rms_norm_eps": 1e-6, "rope_theta": 1e6}
 MODELS["llama_05b"] = {"ours": {"data.name": "text", "model.name": "llama", "data.max_length": 1024}, "config": QWEN,
-                       "twin": {"name": "llama"}, "batch": 16, "image": 0, "precision": "bf16"}
+                       "twin": None, "batch": 16, "image": 0, "tokens": 1024, "precision": "bf16"}
 CHECKED = ("resnet50", "vit_b16", "vit_l16", "gpt2_small", "llama_05b")  # by scripts/gpu_check.sh
 PEERS = {"eager": [], "torch.compile": ["--compile"]}
 ROUNDS = 3
@@ -106,7 +106,7 @@ def our_command(model, folder, device):
     steps = gpu_measure.FIRST_STEPS + STEPS
     keys = {"device.list": device, "data.workers": 8, "train.global_batch": batch, "train.precision": of_model["precision"],
             "train.steps": steps, "train.eval_limit": batch, "train.lr": 1e-4, "train.lr_schedule": "constant",
-            "train.optimizer": "momentum" if of_model["twin"]["name"] == "resnet50" else "adamw",
+            "train.optimizer": "momentum" if of_model["ours"]["model.name"] == "resnet50" else "adamw",
             "train.weight_decay": 0.01, "pipeline.stages": 1, "pipeline.chunks": 1, "replicas.local": 1,
             "log.every": 10, "log.tensorboard": False, **of_model["ours"]}
     if "config" in of_model:
@@ -114,7 +114,7 @@ def our_command(model, folder, device):
         pathlib.Path(keys["model.config"]).write_text(json.dumps(of_model["config"]), encoding="utf-8")
     if keys["data.name"] == "text":
         keys["data.path"] = str(pathlib.Path(f"{folder}.txt").resolve())
-        write_text(pathlib.Path(keys["data.path"]), 2 * batch * steps * 1024)
+        write_text(pathlib.Path(keys["data.path"]), 2 * batch * steps * of_model["tokens"])
     else:
         keys["data.samples"] = 2 * batch * steps
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
@@ -210,14 +210,13 @@ def main():
     if not asked.folder:
         parser.error("MODEL and DIR are needed; or --list")
     try:
-        names = [] if "config" in MODELS[asked.model] else asked.peers
+        names = asked.peers if MODELS[asked.model]["twin"] else []
         rates, flop = compare(asked.model, asked.folder, asked.device, asked.rounds, names)
         peak = peak_of(name_of_gpu(), MODELS[asked.model]["precision"]) if asked.device == "cuda" else None
     except (gpu_measure.CheckFailed, ValueError, OSError) as error:
         print(f"result: {error}")
         return 70
-    tokens = 1024 if MODELS[asked.model]["ours"]["data.name"] == "text" else 0
-    print(f"result: {summary(rates, flop, peak, tokens)}")
+    print(f"result: {summary(rates, flop, peak, MODELS[asked.model].get('tokens', 0))}")
     return 0
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What the predictor says of two nodes of 8 H100, from published rates. Nothing here was measured.
+"""Predicts a step on two nodes of 8 H100 from published rates. Nothing here was measured.
 
     bench/two_nodes_on_paper.py        prints the table of docs/results/two_nodes_on_paper.md
 
-Products run at one share of the peak: that at which one H100 trains Qwen2.5-0.5B as fast as published. Other operators move
-their bytes at the bandwidth of the data sheet. `sluice simulate` predicts every schedule from a profile of such costs.
+Products run at one share of the peak: that at which one H100 trains Qwen2.5-0.5B at ANCHOR. Other operators move their
+bytes at the bandwidth of the data sheet. `sluice simulate` predicts every schedule from a profile of such costs.
 Needs build/release/sluice. Exit codes: 0 done, 70 a prediction failed.
 """
 
@@ -18,8 +18,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # NVIDIA's data sheet of the H100 SXM: FLOP/s in bf16, bytes/s of its memory, GB/s of NVLink each way.
 PEAK, MEMORY, INSIDE, BETWEEN = 989e12, 3.35e12, 450, "400Gbit/s"
-ANCHOR = 149_500     # tokens/s of Qwen2.5-0.5B in texts of 1024 tokens: 46.8 % of the peak
-KERNEL_S = 2e-6      # of a kernel with little to do
+ANCHOR = 149_500     # tokens/s of Qwen2.5-0.5B in 16 texts of 1024 tokens: 46.8 % of the peak
+ANCHOR_TEXTS = 16
+KERNEL_S = 2e-6      # that a kernel adds
 UPDATE_BYTES = 30    # that AdamW reads and writes for a parameter, with the rounded copy
 GPUS, CHUNKS = 16, 32
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v")
@@ -27,7 +28,7 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb
 
 @dataclasses.dataclass
 class Transformer:
-    config: dict          # of Hugging Face; empty: ViT-L
+    config: dict          # of Hugging Face; empty: not predicted, or ViT-L
     blocks: int
     width: int
     hidden: int           # of the MLP
@@ -73,9 +74,9 @@ def rate_of_products():
     for _ in range(50):
         middle = (low + high) / 2
         layers = QWEN.layers()
-        step_s = (sum(16 * seconds(3 * flop, 3 * moved, middle) for _, flop, moved, _, _ in layers)
+        step_s = (sum(ANCHOR_TEXTS * seconds(3 * flop, 3 * moved, middle) for _, flop, moved, _, _ in layers)
                   + sum(layer[0] for layer in layers) * UPDATE_BYTES / MEMORY)
-        low, high = (middle, high) if 16 * QWEN.tokens / step_s < ANCHOR else (low, middle)
+        low, high = (middle, high) if ANCHOR_TEXTS * QWEN.tokens / step_s < ANCHOR else (low, middle)
     return low
 
 

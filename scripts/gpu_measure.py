@@ -270,7 +270,7 @@ def idle(folder, *train):
     parts = []
     for chunks in (1, 8):
         for graphs in (False, True):
-            name = f"{chunks} micro-batches" + (" in graphs" if graphs else "")
+            name = f"{chunks} micro-batch{'es' if chunks > 1 else ''}{' in graphs' if graphs else ''}"
             keys = {"pipeline.chunks": chunks, "device.cuda_graphs": graphs, "profile.level": "cupti"}
             run = pathlib.Path(folder) / f"idle-{chunks}-{graphs}".lower()
             table, result = kernel_summary(run_with(name, keys, run, train))

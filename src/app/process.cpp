@@ -21,8 +21,6 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "core/concat.h"
 #include "core/log.h"
@@ -169,22 +167,22 @@ bool needs_its_threads(const void* caller) {
 
 }  // namespace
 
-const std::vector<std::pair<const char*, const char*>>& settled_variables() {
-  static const std::vector<std::pair<const char*, const char*>> kVariables{{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
-                                                                           {"TORCH_NCCL_ENABLE_MONITORING", "0"},
-                                                                           {"TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"},
-                                                                           {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"},
-                                                                           {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1"},
-                                                                           {"NCCL_RUNTIME_CONNECT", "0"},
-                                                                           {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
-                                                                           {"TORCH_CPP_LOG_LEVEL", "FATAL"},
-                                                                           {"KINETO_LOG_LEVEL", "99"},
-                                                                           {"RES_OPTIONS", "timeout:1 attempts:2"}};
+std::span<const Variable> default_environment() {
+  static constexpr std::array kVariables{Variable{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
+                                         Variable{"TORCH_NCCL_ENABLE_MONITORING", "0"},
+                                         Variable{"TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"},
+                                         Variable{"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"},
+                                         Variable{"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1"},
+                                         Variable{"NCCL_RUNTIME_CONNECT", "0"},
+                                         Variable{"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
+                                         Variable{"TORCH_CPP_LOG_LEVEL", "FATAL"},
+                                         Variable{"KINETO_LOG_LEVEL", "99"},
+                                         Variable{"RES_OPTIONS", "timeout:1 attempts:2"}};
   return kVariables;
 }
 
 void settle_environment() {
-  for (const auto& [name, value] : settled_variables()) ::setenv(name, value, /*overwrite=*/0);
+  for (const auto& [name, value] : default_environment()) ::setenv(name, value, /*overwrite=*/0);
 }
 
 void refuse_too_large_files() { std::signal(SIGXFSZ, SIG_IGN); }

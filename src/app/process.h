@@ -12,18 +12,21 @@
 // This version ends it with an error line and exit code.
 #pragma once
 
-#include <utility>
-#include <vector>
+#include <span>
 
 #include "core/error.h"
 
 namespace sluice::app {
 
-// Names and values, in this order:
-// - TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_ENABLE_MONITORING, TORCH_NCCL_RETHROW_CUDA_ERRORS: without them, c10d's
-//   watchdog threads would abort the process without an error of ours; comm/liveness.h detects lost processes.
-// - TORCH_NCCL_DUMP_ON_TIMEOUT, TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC: after an error the watchdog would write files to
-//   /tmp, and hold a lock for a minute.
+struct Variable {
+  const char *name, *value;
+};
+// Environment variables that settle_environment() sets, and why:
+// - TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_ENABLE_MONITORING, TORCH_NCCL_RETHROW_CUDA_ERRORS: c10d's watchdog
+//   threads would otherwise abort the process without an error message; comm/liveness.h detects lost processes.
+// - TORCH_NCCL_DUMP_ON_TIMEOUT, TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC: otherwise the watchdog writes files to /tmp after
+// an
+//   error, and holds a lock for a minute.
 // - NCCL_RUNTIME_CONNECT=0: connects all channels when a communicator is created. Otherwise the first large all-reduce
 //   of a step connects them, and two processes with stages in a different order could deadlock.
 // - CUDA_DEVICE_MAX_CONNECTIONS: a GPU's stages use up to 20 streams, and streams that share one of the 8 default
@@ -32,8 +35,8 @@ namespace sluice::app {
 // - KINETO_LOG_LEVEL: LibTorch's profiler logs an error on machines without a GPU.
 // - RES_OPTIONS: a DNS server that does not answer delays each lookup by 2 s, not 10 s. LibTorch's store looks up the
 //   name of every address that it connects to or accepts, only for its log.
-[[nodiscard]] const std::vector<std::pair<const char*, const char*>>& settled_variables();
-// Sets those that the user has not set. Call it before CUDA and LibTorch start.
+[[nodiscard]] std::span<const Variable> default_environment();
+// Sets each variable of default_environment() that the user has not set. Call it before CUDA and LibTorch start.
 void settle_environment();
 
 // Makes writes beyond the limit on file sizes (SIGXFSZ) fail instead of ending the process.

@@ -73,10 +73,9 @@ bool is_over_before(c10d::Work& work, const std::stop_token& stop, std::chrono::
 
 bool is_nccl(const c10d::Backend& backend) { return backend.getBackendName() == "nccl"; }
 
-// NCCL's wait() looks only once a millisecond whether the work is complete.
-void look_often(c10d::Work& work) {
-  constexpr std::chrono::milliseconds kLongest{100};
-  const auto end = std::chrono::steady_clock::now() + kLongest;
+// NCCL's wait() polls once a millisecond. This polls every 10 us, for at most 100 ms.
+void poll_until_complete(c10d::Work& work, std::chrono::milliseconds limit) {
+  const auto end = std::chrono::steady_clock::now() + std::min(limit, std::chrono::milliseconds(100));
   while (!work.isCompleted() && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::microseconds(10));
 }
@@ -84,7 +83,7 @@ void look_often(c10d::Work& work) {
 bool wait_for(c10d::Work& work, bool by_nccl, std::chrono::milliseconds limit, const std::string& what,
               const std::stop_token& stop = {}) {
   return as_peer_error(what, [&] {
-    if (by_nccl) look_often(work);
+    if (by_nccl) poll_until_complete(work, limit);
     if (!by_nccl && !is_over_before(work, stop, limit)) return false;
     work.wait(limit);
     return true;

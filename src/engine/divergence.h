@@ -12,8 +12,8 @@
 
 namespace sluice::engine {
 
-// "sample 12 has 1 NaN among its inputs" or its targets, by its position in the data set; empty if all are finite or
-// whole numbers.
+// For example "sample 12 has 1 NaN among its inputs" (or targets); 12 is the position in the data set. Empty if all
+// values are finite.
 [[nodiscard]] std::string not_finite_sample(const pipeline::MicroBatch& batch);
 
 [[nodiscard]] std::string smaller_updates_advice(std::optional<double> lr = {});

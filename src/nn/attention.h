@@ -5,10 +5,10 @@
 // CPU kernels of this project run for float32 (up to 2048 positions of a group) or bfloat16 (up to 1024), without
 // dropout and with a head width in multiples of 16. They compute each group by itself, so padding and pairs of
 // different groups cost nothing. Otherwise ATen runs with a mask: also if a group has padding or another group inside.
-// Dropout (with a keyed mask), float64 and inputs that are not finite use the plain formula. On GPUs
-// LibTorch chooses among its kernels. Gradients of fused
-// backends repeat bit for bit only if LibTorch raises an error for every nondeterministic operator. So with
-// at::Context::deterministicAlgorithms() (train.deterministic) the plain formula always runs.
+// Dropout (with a keyed mask), float64 and inputs that are not finite use the plain formula. On GPUs LibTorch chooses
+// among its kernels. Gradients of fused backends repeat bit for bit only if LibTorch raises an error for every
+// nondeterministic operator. So with at::Context::deterministicAlgorithms() (train.deterministic) the plain formula
+// always runs.
 #pragma once
 
 #include <optional>

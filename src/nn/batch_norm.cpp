@@ -110,15 +110,15 @@ at::Tensor BatchNorm2d::operator()(const at::Tensor& x, const ForwardContext& co
     result.y = finish(result.y, residual, activation);
   } else {
     const RunningStatistics running{state_.running_mean->value, state_.running_var->value, numbers_.momentum};
-    const bool takes_in = context.update_statistics && context.numerics.batch_norm != BatchNormMode::kDeferred;
-    result =
-        batch_norm_training(x, residual, weight(), bias(), numbers_.epsilon, activation, takes_in ? &running : nullptr);
+    const bool updates_running = context.update_statistics && context.numerics.batch_norm != BatchNormMode::kDeferred;
+    result = batch_norm_training(x, residual, weight(), bias(), numbers_.epsilon, activation,
+                                 updates_running ? &running : nullptr);
   }
   if (result.statistics.count == 1 && !context.is_measurement) warn_of_one_value(state_.running_mean->name, x);
   if (context.update_statistics) {
     if (context.numerics.batch_norm == BatchNormMode::kDeferred) {
       pending_ = pooled(pending_, result.statistics);
-    } else if (result.is_taken_in) {
+    } else if (result.has_updated_running) {
       count_batch();
     } else {
       take_in(result.statistics);

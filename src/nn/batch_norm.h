@@ -28,17 +28,17 @@ struct BatchStatistics {
 enum class Activation { kNone, kRelu };
 
 struct RunningStatistics {
-  at::Tensor mean, variance;  // [C]; variance: unbiased
-  double momentum = 0.1;
+  at::Tensor mean, variance;  // [C], updated in place; variance: unbiased
+  double momentum;            // weight of a new batch
 };
 
-// activation(normalised(x) * weight + bias + residual). Returned statistics are detached; residual may be undefined.
-// running: null, or what the batch is taken in to; only kernels on GPUs do that themselves.
 struct BatchNormResult {
   at::Tensor y;
-  BatchStatistics statistics;  // if is_taken_in: only the count
-  bool is_taken_in = false;
+  BatchStatistics statistics;  // detached; only the count if has_updated_running
+  bool has_updated_running = false;
 };
+// activation(normalised(x) * weight + bias + residual). residual may be undefined. running: statistics to update with
+// this batch, or null. Only GPU kernels update them; has_updated_running says so.
 BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
                                     const at::Tensor& bias, double epsilon, Activation activation,
                                     const RunningStatistics* running = nullptr);

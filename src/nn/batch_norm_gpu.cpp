@@ -96,12 +96,12 @@ BatchNormResult batch_norm_on_gpu(const at::Tensor& x, const at::Tensor& residua
     return BatchNormOnGpu::apply(x, other, weight, bias, epsilon, activation == Activation::kRelu, &changed);
   };
   const std::int64_t count = x.numel() / x.size(1);
-  if (running != nullptr) return {.y = run(*running), .statistics = {.count = count}, .is_taken_in = true};
+  if (running != nullptr) return {.y = run(*running), .statistics = {.count = count}, .has_updated_running = true};
   // With a momentum of 1, running statistics become the batch's mean and unbiased variance.
   const RunningStatistics of_batch{at::zeros_like(weight.detach()), at::zeros_like(weight.detach()), 1};
   at::Tensor y = run(of_batch);
-  const auto biased = static_cast<double>(count - 1) / static_cast<double>(count);
-  return {.y = std::move(y), .statistics = {of_batch.mean, of_batch.variance.mul_(biased), count}};
+  const auto to_biased = static_cast<double>(count - 1) / static_cast<double>(count);
+  return {.y = std::move(y), .statistics = {of_batch.mean, of_batch.variance.mul_(to_biased), count}};
 }
 
 }  // namespace sluice::nn

@@ -26,7 +26,7 @@ double sum_of_powers(const at::Tensor& flat, int power) {
     if (flat.scalar_type() == at::kDouble) return powers_in_memory<double>(flat, power);
   }
   if (flat.numel() == 0) return 0;
-  // On GPUs one kernel of this function adds up 20 million numbers in float64, without a copy. It counts in int32.
+  // LibTorch's GPU kernel for this sums in float64 without a copy. Its index is int32, so larger tensors are split.
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   return at::stack(at::_foreach_norm(flat.split(kMost), power, at::kDouble)).pow(power).sum().item<double>();
 }

@@ -7,25 +7,10 @@
 #include "optim/clip_norm.h"
 
 namespace sluice::optim {
-void update_lamb(const LambRule& rule, const at::Tensor& values, const at::Tensor& gradient, const at::Tensor& exp_avg,
-                 const at::Tensor& exp_avg_sq) {
-  const auto steps = static_cast<double>(rule.steps);
-  const double correction1 = 1 - std::pow(rule.beta1, steps), correction2 = 1 - std::pow(rule.beta2, steps);
-  exp_avg.mul_(rule.beta1).add_(gradient, 1 - rule.beta1);
-  exp_avg_sq.mul_(rule.beta2).addcmul_(gradient, gradient, 1 - rule.beta2);
-  const at::Tensor denominator = exp_avg_sq.sqrt().div_(std::sqrt(correction2)).add_(rule.eps);
-  const at::Tensor update = exp_avg.div(correction1).div_(denominator);
-  double trust = 1;
-  if (rule.weight_decay != 0) {
-    update.add_(values, rule.weight_decay);
-    const double of_values = std::sqrt(sum_of_squares(values)), of_update = std::sqrt(sum_of_squares(update));
-    if (of_values > 0 && of_update > 0) trust = of_values / of_update;
-  }
-  values.add_(update, -rule.lr * trust);
-}
+namespace {
 
-void update_lamb_without_waiting(const LambRule& rule, at::TensorList values, at::TensorList gradients,
-                                 at::TensorList exp_avg, at::TensorList exp_avg_sq) {
+void update_together(const LambRule& rule, at::TensorList values, at::TensorList gradients, at::TensorList exp_avg,
+                     at::TensorList exp_avg_sq) {
   const auto steps = static_cast<double>(rule.steps);
   const double correction1 = 1 - std::pow(rule.beta1, steps), correction2 = 1 - std::pow(rule.beta2, steps);
   at::_foreach_mul_(exp_avg, rule.beta1);
@@ -46,6 +31,37 @@ void update_lamb_without_waiting(const LambRule& rule, at::TensorList values, at
   const at::Tensor trust = at::where(of_values.gt(0).logical_and(of_updates.gt(0)), of_values / of_updates, 1.0);
   const std::vector<at::Tensor> factors = trust.to(values[0].scalar_type()).unbind();
   for (std::size_t i = 0; i < updates.size(); ++i) values[i].addcmul_(updates[i], factors[i], -rule.lr);
+}
+
+}  // namespace
+
+void update_lamb(const LambRule& rule, const at::Tensor& values, const at::Tensor& gradient, const at::Tensor& exp_avg,
+                 const at::Tensor& exp_avg_sq) {
+  const auto steps = static_cast<double>(rule.steps);
+  const double correction1 = 1 - std::pow(rule.beta1, steps), correction2 = 1 - std::pow(rule.beta2, steps);
+  exp_avg.mul_(rule.beta1).add_(gradient, 1 - rule.beta1);
+  exp_avg_sq.mul_(rule.beta2).addcmul_(gradient, gradient, 1 - rule.beta2);
+  const at::Tensor denominator = exp_avg_sq.sqrt().div_(std::sqrt(correction2)).add_(rule.eps);
+  const at::Tensor update = exp_avg.div(correction1).div_(denominator);
+  double trust = 1;
+  if (rule.weight_decay != 0) {
+    update.add_(values, rule.weight_decay);
+    const double of_values = std::sqrt(sum_of_squares(values)), of_update = std::sqrt(sum_of_squares(update));
+    if (of_values > 0 && of_update > 0) trust = of_values / of_update;
+  }
+  values.add_(update, -rule.lr * trust);
+}
+
+void update_lamb(const LambRule& rule, at::TensorList values, at::TensorList gradients, at::TensorList exp_avg,
+                 at::TensorList exp_avg_sq) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 26;  // elements at once, which bounds the temporary memory
+  for (std::size_t begin = 0, end = 0; begin < values.size(); begin = end) {
+    std::int64_t elements = 0;
+    while (end < values.size() && (end == begin || elements + values[end].numel() <= kMost))
+      elements += values[end++].numel();
+    const auto part = [&](at::TensorList all) { return all.slice(begin, end - begin); };
+    update_together(rule, part(values), part(gradients), part(exp_avg), part(exp_avg_sq));
+  }
 }
 
 }  // namespace sluice::optim

@@ -102,10 +102,12 @@ std::vector<Optimizer::Group> Optimizer::groups(double lr, BufferPart part) cons
   const auto [begin, end] = bounds(values_.numel(), part);
   std::vector<Group> groups;
   for (const UpdateRange& range : ranges_) {
-    std::pair own(std::max(begin, range.begin), std::min(end, range.end));
-    if (options_.kind == "lamb")
-      own = range.begin >= begin && range.begin < end ? std::pair(range.begin, range.end) : std::pair(begin, begin);
-    if (own.first >= own.second) continue;
+    Range own{std::max(begin, range.begin), std::min(end, range.end)};
+    if (options_.kind == "lamb") {
+      const bool is_ours = range.begin >= begin && range.begin < end;
+      own = {range.begin, is_ours ? range.end : range.begin};
+    }
+    if (own.begin >= own.end) continue;
     const Group wanted{.lr = lr * range.lr_factor,
                        .weight_decay = range.decays ? options_.weight_decay : 0.0,
                        .updates = steps_ - range.missed};
@@ -118,10 +120,10 @@ std::vector<Optimizer::Group> Optimizer::groups(double lr, BufferPart part) cons
   return groups;
 }
 
-Optimizer::Slices Optimizer::slices(const Group& group) const {
+Optimizer::Slices Optimizer::slices(std::span<const Range> ranges) const {
   const auto of = [&](const at::Tensor& flat) {
     std::vector<at::Tensor> parts;
-    for (const auto& [begin, end] : group.ranges) parts.push_back(flat.narrow(0, begin, end - begin));
+    for (const auto& [begin, end] : ranges) parts.push_back(flat.narrow(0, begin, end - begin));
     return parts;
   };
   Slices all{.values = of(values_), .gradients = of(gradients_), .states = {}};
@@ -135,7 +137,7 @@ void Optimizer::update(double lr, double divisor, BufferPart part) {
 }
 
 void Optimizer::update_group(const Group& group, double divisor) const {
-  const Slices all = slices(group);
+  const Slices all = slices(group.ranges);
   const auto scale = is_fused() ? as_scale(divisor, gradients_) : std::nullopt;
   if (divisor != 1.0 && !scale) at::_foreach_div_(all.gradients, divisor);
   if (options_.kind == "lamb") {
@@ -157,8 +159,7 @@ void Optimizer::update_by_lamb(const Slices& all, const Group& group) const {
                       .eps = options_.eps,
                       .weight_decay = group.weight_decay,
                       .steps = group.updates};
-  if (!values_.is_cpu())
-    return update_lamb_without_waiting(rule, all.values, all.gradients, all.states[0], all.states[1]);
+  if (!values_.is_cpu()) return update_lamb(rule, all.values, all.gradients, all.states[0], all.states[1]);
   for (std::size_t i = 0; i < all.values.size(); ++i)
     update_lamb(rule, all.values[i], all.gradients[i], all.states[0][i], all.states[1][i]);
 }
@@ -167,7 +168,8 @@ void Optimizer::update_in_blocks(const Group& group) const {
   const std::int64_t size = values_.is_cpu() ? kBlock : kGpuBlock;
   for (const auto& [begin, end] : group.ranges) {
     for (std::int64_t at = begin; at < end; at += size) {
-      const Slices block = slices({.ranges = {{at, std::min(at + size, end)}}});
+      const Range range{at, std::min(at + size, end)};
+      const Slices block = slices({&range, 1});
       const at::Tensor &own = block.gradients[0],
                        gradient = group.weight_decay == 0 ? own : at::add(own, block.values[0], group.weight_decay);
       if (options_.kind == "rmsprop") {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +74,10 @@ class Optimizer {
   void set_steps(std::int64_t steps, const std::vector<std::int64_t>& updates = {});
 
  private:
+  struct Range {
+    std::int64_t begin, end;
+  };
+
   // The same ranges of values, gradients and states: [range].
   struct Slices {
     std::vector<at::Tensor> values, gradients;
@@ -83,14 +88,14 @@ class Optimizer {
   struct Group {
     double lr = 0;
     double weight_decay = 0;
-    std::int64_t updates = 0;                                   // of the ranges, including this one
-    std::vector<std::pair<std::int64_t, std::int64_t>> ranges;  // begin, end
+    std::int64_t updates = 0;  // of the ranges, including this one
+    std::vector<Range> ranges;
   };
 
   void merge_ranges();
   [[nodiscard]] bool is_fused() const;
   [[nodiscard]] std::vector<Group> groups(double lr, BufferPart part) const;
-  [[nodiscard]] Slices slices(const Group& group) const;
+  [[nodiscard]] Slices slices(std::span<const Range> ranges) const;
   void update_group(const Group& group, double divisor) const;
   void update_by_lamb(const Slices& all, const Group& group) const;
   void update_in_blocks(const Group& group) const;

@@ -128,7 +128,7 @@ void FlatParameters::adopt_buffers(c10::Device device) {
   for (const nn::Buffer* buffer : buffers_) {
     if (!buffer->value.is_floating_point()) continue;
     dtype = buffer->value.scalar_type();
-    numel += buffer->value.numel();
+    numel = aligned(numel + buffer->value.numel(), buffer->value.element_size());
   }
   running_statistics_ = at::zeros({numel}, at::TensorOptions().dtype(dtype).device(device));
   std::int64_t at = 0;
@@ -139,7 +139,7 @@ void FlatParameters::adopt_buffers(c10::Device device) {
     }
     const at::Tensor view = running_statistics_.narrow(0, at, buffer->value.numel()).view(buffer->value.sizes());
     view.copy_(buffer->value);
-    at += buffer->value.numel();
+    at = aligned(at + buffer->value.numel(), buffer->value.element_size());
     buffer->value = view;
   }
 }

@@ -155,7 +155,7 @@ std::string epoch_line(const StepSums& sums, const StepRecord& last, const EvalR
       is_whole ? ""
                : concat(" (batches ", sums.first_batch + 1, " to ", sums.last_batch + 1, " of ", last.batches, ")");
   return concat(epoch_text(last, facts), batches, ": train ", loss_text(sums.all_scores(), facts),
-                main_score_text(sums.scores, facts),
+                main_score_text(sums.all_scores(), facts),
                 evaluation != nullptr ? concat("; ", validation_text(*evaluation, facts)) : "", "; ",
                 human_duration(to_s(sums.duration) + (evaluation != nullptr ? evaluation->seconds : 0)));
 }

@@ -18,10 +18,8 @@ void StepSums::add(const StepRecord& record) {
 }
 
 ScoreSums StepSums::all_scores() const {
-  if (scores.sums.empty()) return {.loss_sum = loss_sum, .targets = targets};
-  ScoreSums all = scores;
-  all.loss_sum = scores.targets == targets ? loss_sum : loss() * static_cast<double>(scores.targets);
-  return all;
+  const bool are_whole = scores.targets == targets;  // a language model counts in some steps only
+  return {.loss_sum = loss_sum, .targets = targets, .sums = are_whole ? scores.sums : std::vector<double>()};
 }
 
 }  // namespace sluice::report

@@ -11,7 +11,7 @@ namespace sluice::task {
 struct ClassesOptions {
   double label_smoothing = 0;
   std::vector<std::string> inputs{"inputs"};
-  bool predicts_tokens = false;
+  bool predicts_tokens = false;  // adds perplexity (without smoothing); scores are counted only in logged steps
   bool has_top5 = true;
 };
 

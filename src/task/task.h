@@ -33,7 +33,8 @@ class Task {
 
   // The scores' sums over a micro-batch, on the outputs' device, for sums_of(); the call does not wait.
   [[nodiscard]] virtual at::Tensor count(const Tensors& outputs, const Tensors& targets) const = 0;
-  // False if counting costs too much for steps whose scores are not logged: of every token over a whole vocabulary.
+  // False if scores are too expensive to count in every step, as for each token of a large vocabulary. Steps that are
+  // not logged then have no scores.
   [[nodiscard]] virtual bool counts_every_step() const { return true; }
   [[nodiscard]] virtual std::vector<double> sums_of(const at::Tensor& counted) const = 0;
   [[nodiscard]] virtual const Scores& scores() const = 0;

@@ -77,7 +77,7 @@ std::optional<std::vector<std::uint64_t>> estimate_slot_bytes(const MemoryModel&
   }
   std::vector<std::uint64_t> slots = *of_devices;
   for (int replica = 1; replica < plan.replicas; ++replica) slots.insert(slots.end(), further.begin(), further.end());
-  for (std::uint64_t& bytes : slots) bytes += model.shares_memory ? 0 : kLibraryBytes;
+  for (std::uint64_t& bytes : slots) bytes += model.shares_memory ? 0 : kCublasBytesOfSlot;
   return slots;
 }
 

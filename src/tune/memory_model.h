@@ -1,5 +1,5 @@
 // memory_model: estimates the memory of a whole plan on its devices from measured layers (core/layer_cost.h), at the
-// peak of its schedule. It covers tensors only. Pure.
+// peak of its schedule. It covers tensors; estimate_slot_bytes() also cuBLAS's workspaces. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace sluice::tune {
 
-// cuBLAS keeps 32 MiB for each thread that computes on a GPU: that of the slot, and autograd's.
-inline constexpr std::uint64_t kLibraryBytes = 64 << 20;
+// cuBLAS's workspaces: 32 MiB for each of two threads, the slot's and autograd's.
+inline constexpr std::uint64_t kCublasBytesOfSlot = 64 << 20;
 
 struct MemoryModel {
   std::vector<LayerCost> layers;
@@ -35,7 +35,7 @@ struct MemoryModel {
 [[nodiscard]] std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryModel& model,
                                                                               const Plan& plan);
 
-// Bytes of all local replicas: [replica * devices + device], on GPUs with kLibraryBytes. Replicas in common memory
+// Bytes of all local replicas: [replica * devices + device], on GPUs with kCublasBytesOfSlot. Replicas in common memory
 // share one copy of parameters and optimizer state, charged to the first replica's devices.
 [[nodiscard]] std::optional<std::vector<std::uint64_t>> estimate_slot_bytes(const MemoryModel& model, const Plan& plan);
 

@@ -8,9 +8,9 @@ namespace sluice::app {
 namespace {
 
 TEST(SettleEnvironment, SetsWhatCudaAndNcclReadWhenTheyStart) {
-  for (const auto& [name, value] : settled_variables()) ::unsetenv(name);
+  for (const auto& [name, value] : default_environment()) ::unsetenv(name);
   settle_environment();
-  for (const auto& [name, value] : settled_variables()) EXPECT_STREQ(std::getenv(name), value) << name;
+  for (const auto& [name, value] : default_environment()) EXPECT_STREQ(std::getenv(name), value) << name;
   // Otherwise NCCL connects within a step, and two processes may wait for each other for ever.
   EXPECT_STREQ(std::getenv("NCCL_RUNTIME_CONNECT"), "0");
   // More streams than connections would wait for each other.

@@ -74,6 +74,15 @@ class RanksCase(unittest.TestCase):
 
 
 class RanksTest(RanksCase):
+    def test_a_language_model_counts_in_the_steps_that_rank_0_logs(self):
+        config = cli.write_config(self.folder / "text.toml", device={"list": "cpu", "threads": 1}, model={"name": "gpt2", "size": "nano"},
+                                  data={"name": "toy", "samples": 64}, train={"steps": 7, "global_batch": 16}, log={"every": 3})
+        self.must_run_ranks(2, config, arguments_of={1: ("--set", "log.every=5")})
+        self.assertEqual([line["step"] for line in cli.events(self.run_dir, "step") if "top1" in line], [3, 6, 7])
+        self.assertTrue(all("top1" in line for line in cli.events(self.run_dir, "eval")))
+        epochs = cli.events(self.run_dir, "epoch")
+        self.assertTrue(epochs and all("loss" in line and "top1" not in line for line in epochs), "it counted in some steps only")
+
     def test_processes_replicas_and_stages_train_like_one_process(self):
         one = self.folder / "one"
         cli.must_run("train", configuration(self.folder), "--run-dir", one)

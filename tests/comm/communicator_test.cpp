@@ -54,7 +54,7 @@ struct Slow : c10d::Backend {
 };
 
 // NCCL's wait() looks once a millisecond, which would be lost in every stage and step.
-TEST(Communicator, LooksOftenWhetherNcclIsDone) {
+TEST(Communicator, PollsNcclOftenerThanItsWait) {
   const auto backend = c10::make_intrusive<Slow>();
   const Communicator communicator("stage 0", {}, backend, std::chrono::seconds(60));
   communicator.all_reduce(at::zeros({1})).wait();

@@ -93,7 +93,7 @@ class MeasureTest(unittest.TestCase):
             text = gpu_measure.settings(pathlib.Path(folder) / "settings", sys.executable, str(fake))
             self.assertEqual(text.split(", ")[:3], ["plain 10.00 ms", "clip_norm 20.00 ms (x 2.000)", "no_decay 10.00 ms (x 1.000)"])
             text = gpu_measure.idle(pathlib.Path(folder) / "idle", sys.executable, str(fake))
-            names = ["1 micro-batches", "1 micro-batches in graphs", "8 micro-batches", "8 micro-batches in graphs"]
+            names = ["1 micro-batch", "1 micro-batch in graphs", "8 micro-batches", "8 micro-batches in graphs"]
             self.assertEqual([part.split(":")[0] for part in text.split("; ")], names)
             self.assertIn("of a step of 20.00 ms", text.split("; ")[0])
 
@@ -143,7 +143,7 @@ class MeasureTest(unittest.TestCase):
 
 
 class CuptiCheckTest(unittest.TestCase):
-    KERNELS = {"dropped": 0, "without_times": 0, "without_launch": 0, "late": 0, "disagreements": 0, "records": 0, "steps": 1}
+    KERNELS = {"dropped": 0, "without_times": 0, "without_launch": 0, "late": 0, "disagreements": 0}
 
     def defects(self, events, cupti, **kernels):
         names = (*cupti_check.PHASES, "step_ms")
@@ -155,9 +155,12 @@ class CuptiCheckTest(unittest.TestCase):
         self.assertEqual(self.defects((3, 6, 1, 10), (3, 6, 1, 10), late=2), ["late: 2"])
 
     def test_gaps_between_kernels_are_in_events_alone(self):
-        self.assertEqual(self.defects((3, 6, 1, 10), (2.8, 6, 1, 10), records=200, steps=1), [])
-        self.assertEqual(len(self.defects((3, 6, 1, 10), (2.8, 6, 1, 10), records=200, steps=10)), 1)
-        self.assertEqual(len(self.defects((2.8, 6, 1, 10), (3, 6, 1, 10), records=200, steps=1)), 1)
+        rows = [{"phase": "forward", "calls": 200, "time_ms": 2.8}, {"phase": "backward", "calls": 900, "time_ms": 6}]
+        self.assertEqual(self.defects((3, 6, 1, 10), (2.8, 6, 1, 10), rows=rows, steps=1), [])
+        self.assertEqual(len(self.defects((3, 6, 1, 10), (2.8, 6, 1, 10), rows=rows, steps=10)), 1, "20 kernels a step")
+        self.assertEqual(len(self.defects((3, 6, 1, 10), (3, 6, 0.8, 10), rows=rows, steps=1)), 1, "kernels of other phases")
+        self.assertEqual(len(self.defects((2.8, 6, 1, 10), (3, 6, 1, 10), rows=rows, steps=1)), 1, "CUPTI has no gaps")
+        self.assertEqual(len(self.defects((3, 1, 1, 10), (3, 0.1, 1, 10), rows=rows, steps=1)), 1, "most was not seen")
 
     def test_what_one_side_does_not_see_or_what_is_no_number_fails(self):
         self.assertRegex(self.defects((0.05, 6, 1, 10), (6, 6, 1, 10))[0], "forward_ms is 6.000 ms by CUPTI and 0.050")

@@ -10,6 +10,7 @@
 namespace sluice::nn::gpu {
 
 constexpr std::int64_t kNoTargetOfRow = -100;  // nn::kNoTarget
+constexpr int kMostHits = 5;
 
 // y = x times the factors of its samples; a sample has `count` elements. x null: y is the factors.
 struct DropoutArguments {
@@ -58,7 +59,7 @@ struct LayerNormBackwardArguments {
   float *partial_weight, *partial_bias;
 };
 
-// losses and log_sums: a float for each row; 0 if its target is kNoTarget, NaN if the target is no class.
+// losses and log_sums: a float for each row; 0 if its target is kNoTargetOfRow, NaN if the target is no class.
 struct CrossEntropyArguments {
   const void* logits;
   const std::int64_t* targets;

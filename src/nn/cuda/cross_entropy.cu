@@ -18,14 +18,13 @@ __global__ void cross_entropy_gradient_kernel(CrossEntropyBackwardArguments argu
 
 template <typename T, int kRun, int kWarps>
 __global__ void count_hits_kernel(CountHitsArguments arguments) {
-  constexpr float kMost = 5;
   const std::int64_t row = row_of_group();
   if (row >= arguments.shape.rows) return;
   const LaneGroup<kWarps> group;
   const float ahead = rank_of_target<T, kRun>(group, arguments, row);
   if (group.lane().index != 0) return;
   if (ahead < 1) atomicAdd(arguments.hits, 1ULL);
-  if (ahead < kMost) atomicAdd(arguments.hits + 1, 1ULL);
+  if (ahead < static_cast<float>(kMostHits)) atomicAdd(arguments.hits + 1, 1ULL);
 }
 
 // Calls body(number, run, warps) with what suits rows of logits.

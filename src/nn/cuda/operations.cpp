@@ -8,10 +8,13 @@
 
 #include "core/check.h"
 #include "nn/bfloat16.h"
+#include "nn/cross_entropy.h"
 #include "nn/cuda/launch.h"
 
 namespace sluice::nn::gpu {
 namespace {
+
+static_assert(kNoTargetOfRow == kNoTarget);
 
 Number number_of(at::ScalarType type) {
   check(type == at::kFloat || type == at::kBFloat16, "float32 or bfloat16 for GPU kernels");

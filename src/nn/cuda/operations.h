@@ -46,8 +46,8 @@ struct LayerNormWanted {
                                                      const at::Tensor& weight, const at::Tensor& mean,
                                                      const at::Tensor& inverse_deviation, LayerNormWanted wanted);
 
-// logits: [rows, classes]; targets: [rows] int64. The loss of each row, and the logarithm of its sum of exponentials
-// for backward, as nn::cross_entropy_sum(). factor: scalar float32, the gradient of the sum of all losses.
+// logits: [rows, classes]; targets: [rows] int64. losses: of each row; 0 for kNoTarget, NaN if the target is no class.
+// log_sums: logarithm of the row's sum of exponentials. factor: scalar float32, the gradient of the sum of all losses.
 struct RowLosses {
   at::Tensor losses, log_sums;  // [rows] float32
 };

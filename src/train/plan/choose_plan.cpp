@@ -54,8 +54,9 @@ std::uint64_t planned_memory(const Setup& setup) {
     if (own != all.end()) bytes = bytes == 0 ? own->memory_bytes : std::min(bytes, own->memory_bytes);
   }
   const std::uint64_t of_slot = pipeline::limit_of_slot(bytes, setup.devices);
-  const std::uint64_t of_libraries = shares_memory(setup) ? 0 : std::min(tune::kLibraryBytes, of_slot / 2);
-  return (of_slot - of_libraries) / 10 * 9;
+  // A small limit, as in tests, still leaves half for tensors.
+  const std::uint64_t of_cublas = shares_memory(setup) ? 0 : std::min(tune::kCublasBytesOfSlot, of_slot / 2);
+  return (of_slot - of_cublas) / 10 * 9;
 }
 
 tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProfile& profile) {

@@ -14,7 +14,7 @@ namespace sluice::train {
 [[nodiscard]] tune::PlanRequest plan_request(const Setup& setup);
 
 // Bytes per slot for plans: 9/10 (plans are estimates) of device.memory_limit or of a GPU's memory, divided by its
-// slots, on GPUs less tune::kLibraryBytes; 0: no limit.
+// slots, on GPUs less tune::kCublasBytesOfSlot; 0: no limit.
 [[nodiscard]] std::uint64_t planned_memory(const Setup& setup);
 [[nodiscard]] bool shares_memory(const Setup& setup);  // as in tune::device_bytes()
 

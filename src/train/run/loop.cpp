@@ -213,9 +213,10 @@ void Loop::apply_evaluation(const report::EvalRecord& record) {
 
 std::optional<RecordedStep> Loop::next_step(double lr) {
   const std::int64_t number = progress_.steps_done + 1;
-  engine::StepRequest request{.counts_scores = number % options_.score_every == 0 || number == options_.total_steps,
-                              .stop = StopSignal::requested(),
-                              .take_norms = noise_is_due(number, options_.train.noise_scale_every_steps)};
+  engine::StepRequest request{
+      .counts_scores = number % options_.score_every_steps == 0 || number == options_.total_steps,
+      .stop = StopSignal::requested(),
+      .take_norms = noise_is_due(number, options_.train.noise_scale_every_steps)};
   for (StepObserver* observer : parts_.observers) observer->before_step(number);
   if (parts_.peers.are_there) parts_.engine.remember_buffers();
   std::optional<Away> away(std::in_place, *this);

@@ -27,9 +27,9 @@ namespace sluice::train {
 struct LoopOptions {
   std::int64_t total_steps = 0;
   config::TrainConfig train;
-  Scores scores = {};            // of the task
-  std::int64_t score_every = 1;  // steps
-  bool keeps_best = false;       // keep the best evaluation's checkpoint; requires kept records
+  Scores scores = {};                  // of the task
+  std::int64_t score_every_steps = 1;  // the same in every process
+  bool keeps_best = false;             // keep the best evaluation's checkpoint; requires kept records
   bool saves_at_end = true;
   std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
   double checkpoint_every_minutes = 0;      // 0: not by time

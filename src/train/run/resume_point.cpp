@@ -185,7 +185,6 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
   return {.total_steps = setup.total_steps,
           .train = std::move(train),
           .scores = setup.task->scores(),
-          .score_every = setup.task->counts_every_step() ? 1 : config.log.every,
           .keeps_best = config.checkpoint.best,
           .saves_at_end = config.checkpoint.at_end,
           .checkpoint_every_steps = config.checkpoint.every_steps,

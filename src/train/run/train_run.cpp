@@ -117,6 +117,7 @@ StartMessage start_message(const Setup& setup, const TrainRunOptions& options, c
   message.constants = setup.constants;
   message.traced = {options.traced, torch_steps(setup, options.traced, message.state.progress.steps_done + 1)};
   message.run_dir_id = id_of(files.dir);
+  if (!setup.task->counts_every_step()) message.score_every_steps = setup.config.log.every;
   message.state.config_toml = config::to_toml(setup.config);
   message.state.data = setup.data;
   return message;

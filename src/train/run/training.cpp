@@ -79,7 +79,8 @@ void compare_processes(const Training& training, const Observers& observers, con
 
 }  // namespace
 
-std::int64_t run_loop(const Training& training, const LoopOptions& options, Records& records) {
+std::int64_t run_loop(const Training& training, LoopOptions options, Records& records) {
+  options.score_every_steps = training.start.score_every_steps;
   const auto& setup = training.setup;
   const std::unique_ptr<StepSource> own = training.updates == nullptr ? own_steps(training) : nullptr;
   const auto open_eval_data = [&] {
@@ -99,7 +100,7 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, Reco
              .observers = observers.all(),
              .peers = peers_of(training),
              .make_judge = [&] { return make_judge(setup); }},
-            options, training.progress());
+            std::move(options), training.progress());
   run_traced(
       training.peers, observers.trace, [&] { loop.run(); }, rescue_before_end(loop, training.peers.process().rank));
   compare_processes(training, observers, records);

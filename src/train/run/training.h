@@ -29,6 +29,7 @@ struct StartMessage {
   TracedSteps traced = {};
   Constants constants = {};
   RunDirId run_dir_id = {};
+  std::int64_t score_every_steps = 1;  // rank 0's log.every, if the task counts only in logged steps
 
   [[nodiscard]] std::string to_text() const {
     return nlohmann::json{{"trains", trains},
@@ -37,7 +38,8 @@ struct StartMessage {
                           {"traced", traced.own.to_json()},
                           {"traced_by_torch", traced.torch.to_json()},
                           {"constants", constants.to_json()},
-                          {"place", run_dir_id.to_json()}}
+                          {"place", run_dir_id.to_json()},
+                          {"score_every_steps", score_every_steps}}
         .dump();
   }
   [[nodiscard]] static StartMessage from_text(const std::string& text) {
@@ -47,7 +49,8 @@ struct StartMessage {
             RunState::from_json(json.at("state"), "rank 0's start message"),
             TracedSteps{StepRange::from_json(json.at("traced")), StepRange::from_json(json.at("traced_by_torch"))},
             Constants::from_json(json.at("constants"), "rank 0's start message"),
-            RunDirId::from_json(json.at("place"))};
+            RunDirId::from_json(json.at("place")),
+            json.at("score_every_steps")};
   }
 };
 
@@ -70,6 +73,6 @@ void synchronize_start(const Training& training);
                                                       const report::MetricsPosition& metrics);
 
 // Returns the steps done. All processes call it together.
-std::int64_t run_loop(const Training& training, const LoopOptions& options, Records& records);
+std::int64_t run_loop(const Training& training, LoopOptions options, Records& records);
 
 }  // namespace sluice::train

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <sstream>
+#include <memory>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -16,6 +16,7 @@
 #include "models/model.h"
 #include "optim/clip_norm.h"
 #include "optim/optimizer.h"
+#include "pipeline/flat_parameters.h"
 #include "task/task.h"
 
 namespace sluice::models {
@@ -52,14 +53,7 @@ class Step {
     options.in_bf16 = true;
     options.draw_weights = false;
     model_ = make_model(options);
-    for (const auto& layer : model_.layers) {
-      for (nn::Parameter* parameter : layer->parameters()) {
-        parameter->value = on_meta(parameter->value).requires_grad_();
-        if (parameter->tied_to.empty()) parameters_.push_back(parameter);
-        all_.push_back(parameter->value);
-      }
-      for (nn::Buffer* buffer : layer->buffers()) buffer->value = on_meta(buffer->value);
-    }
+    flat_ = std::make_unique<pipeline::FlatParameters>(model_.layers, ParamId{0}, at::kMeta, nullptr);
   }
 
   // {forward, backward, loss with its gradient, count of hits, norm and update}
@@ -84,41 +78,35 @@ class Step {
     parts["loss"] = count.take();
     static_cast<void>(task->count({logits.detach()}, {classes}));
     parts["hits"] = count.take();
-    static_cast<void>(torch::autograd::grad({border[0]}, all_, of_logits, {}, false, /*allow_unused=*/true));
+    flat_->begin_gradients();
+    torch::autograd::backward({border[0]}, of_logits);
+    flat_->settle_gradients();
     parts["backward"] = count.take();
     update();
     parts["update"] = count.take();
     return parts;
   }
 
-  [[nodiscard]] std::size_t layers() const { return model_.layers.size(); }
-
  private:
-  static at::Tensor on_meta(const at::Tensor& tensor) {
-    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta).requires_grad(false));
-  }
-
   // With clipping and without decay of norms and biases, as the recipes in configs/.
   void update() const {
     std::vector<optim::UpdateRange> ranges;
-    std::int64_t end = 0;
-    for (const nn::Parameter* parameter : parameters_) {
-      const bool decays = parameter->role == nn::ParameterRole::kWeight;
-      ranges.push_back({.begin = end, .end = end + parameter->value.numel(), .decays = decays});
-      end = ranges.back().end;
+    for (const pipeline::ParameterEntry& entry : flat_->entries()) {
+      const bool decays = entry.role == nn::ParameterRole::kWeight;
+      if (entry.tied_to.empty())
+        ranges.push_back({.begin = entry.begin, .end = entry.begin + entry.numel, .decays = decays});
     }
-    const at::Tensor values = at::empty({end}, at::kMeta), gradients = at::empty_like(values);
-    optim::Optimizer optimizer({.kind = case_.optimizer, .weight_decay = 0.05}, values, gradients, std::move(ranges));
+    optim::Optimizer optimizer({.kind = case_.optimizer, .weight_decay = 0.05}, flat_->values(), flat_->gradients(),
+                               std::move(ranges));
     const meta::WorkCount own;
-    static_cast<void>(optim::sum_of_squares(gradients));
+    static_cast<void>(optim::sum_of_squares(flat_->gradients()));
     optimizer.begin_step();
     optimizer.update(0.1, 2.0, {});
   }
 
   Case case_;
   Model model_;
-  std::vector<nn::Parameter*> parameters_;
-  std::vector<at::Tensor> all_;
+  std::unique_ptr<pipeline::FlatParameters> flat_;
 };
 
 std::string row_of(const Case& one) {

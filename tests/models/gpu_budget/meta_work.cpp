@@ -19,11 +19,16 @@ thread_local Work work;
 thread_local std::vector<bool> open_calls;  // whether a call within each did work
 thread_local int open_lists = 0;            // operators on lists of tensors, which are one kernel on GPUs
 
+// Of tensors on "meta": others are numbers that the host works on.
+double bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_meta() ? static_cast<double>(tensor.nbytes()) : 0.0;
+}
+
 double bytes_of(const c10::IValue& value) {
-  if (value.isTensor()) return value.toTensor().defined() ? static_cast<double>(value.toTensor().nbytes()) : 0.0;
+  if (value.isTensor()) return bytes_of(value.toTensor());
   double bytes = 0;
   if (value.isTensorList())
-    for (const at::Tensor& tensor : value.toTensorVector()) bytes += static_cast<double>(tensor.nbytes());
+    for (const at::Tensor& tensor : value.toTensorVector()) bytes += bytes_of(tensor);
   return bytes;
 }
 

@@ -19,7 +19,7 @@ struct Work {
   std::map<std::string, int> by_name;
 };
 
-// Between constructor and take().
+// Counts the work of the calling thread from construction, or the last take(), to take().
 class WorkCount {
  public:
   WorkCount();
