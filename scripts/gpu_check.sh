@@ -193,7 +193,7 @@ if [[ -n $on_cpu ]]; then
   four_places=()
   large=("${one_place[@]}" --set pipeline.chunks=1 --set log.every=1)
   vit_b16=(--set model.name=vit --set model.size=nano --set train.global_batch=16)
-  compared=(--device cpu)
+  compared=(--device cpu --peers eager)
 fi
 
 # NCCL refuses two processes on one GPU; Gloo carries the tensors of a shared one.

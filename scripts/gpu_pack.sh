@@ -6,7 +6,8 @@
 #
 # On the GPU machine: tar xJf FILE && scripts/gpu_check.sh PART OUT_DIR BRING_DIR
 # The file contains build/release/sluice and the tests of gpu_check.sh, without symbols, and in build/release/lib their
-# libraries, except those of PyTorch and NVIDIA, glibc, libstdc++, libgcc and libgomp.
+# libraries, except those of PyTorch and NVIDIA, glibc, libstdc++, libgcc and libgomp. SLUICE_GPU_PACK_PRESET=0 packs in a few
+# seconds, into a larger file.
 # Exit codes: 0 packed and tried; 2 bad usage or nothing built; 70 the file is larger than SLUICE_GPU_PACK_MIB (default: 50)
 # or does not run.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
@@ -15,6 +16,8 @@ set +o posix -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 limit_mib=50
+preset=6
+[[ ! ${SLUICE_GPU_PACK_PRESET:-} =~ ^[0-9]$ ]] || preset=$SLUICE_GPU_PACK_PRESET
 [[ ! ${SLUICE_GPU_PACK_MIB:-} =~ ^[0-9]{1,4}$ ]] || limit_mib=$((10#$SLUICE_GPU_PACK_MIB))
 readonly machines_own='ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl|stdc\+\+|gcc_s|gomp)\.so.*|linux-vdso\.so.*'
 
@@ -76,7 +79,7 @@ collect() {
 # The programs share most code, so a window that holds all of them stores it once.
 pack() {
   mkdir -p "$(dirname -- "$file")"
-  tar -C "$scratch/pack" --sort=name --owner=0 --group=0 -cf - build | xz -T1 --lzma2=preset=6,dict=256MiB >"$file.new"
+  tar -C "$scratch/pack" --sort=name --owner=0 --group=0 -cf - build | xz -T1 --lzma2="preset=$preset,dict=256MiB" >"$file.new"
   local mib=$((($(stat -c %s "$file.new") + 1048575) / 1048576))
   if [[ $mib -gt $limit_mib ]]; then
     rm -- "$file.new"
