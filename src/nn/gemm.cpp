@@ -33,8 +33,15 @@ bool prefers_onednn(const at::Tensor& a, std::int64_t columns) {
          at::globalContext().userEnabledMkldnn() && onednn().has_value();
 }
 
+// With gaps between rows or columns of the right operand, as in the class tokens of a batch, oneDNN takes 600 times as
+// long.
+at::Tensor without_gaps(const at::Tensor& matrix) {
+  if (matrix.is_contiguous() || matrix.t().is_contiguous()) return matrix;
+  return matrix.stride(0) == 1 ? matrix.t().contiguous().t() : matrix.contiguous();
+}
+
 at::Tensor onednn_product(const at::Tensor& a, const at::Tensor& right, const std::optional<at::Tensor>& bias) {
-  return onednn()->call(a, right, bias, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
+  return onednn()->call(a, without_gaps(right), bias, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
 }
 
 at::Tensor transposed(const at::Tensor& matrix) {
