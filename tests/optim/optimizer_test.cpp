@@ -178,8 +178,8 @@ TEST(Lamb, OfManyParametersIsThatOfEachAndWaitsForNothing) {
     averages.push_back(at::zeros({size}, at::kDouble));
     squares.push_back(at::zeros({size}, at::kDouble));
   }
-  values[1].zero_();  // a norm of 0: the trust ratio is 1
   for (const double decay : {0.0, 0.1}) {
+    values[1].zero_();  // a norm of 0: the trust ratio is 1
     const auto copies = [](const std::vector<at::Tensor>& all) {
       std::vector<at::Tensor> copied;
       for (const at::Tensor& one : all) copied.push_back(one.clone());

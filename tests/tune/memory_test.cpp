@@ -201,6 +201,8 @@ TEST(SlotBytes, ReplicasInOneMemoryShareWeightsAndTheirState) {
   const auto own = estimate_slot_bytes({layers, /*shares_memory=*/false}, plan).value();
   EXPECT_EQ(own, (std::vector<std::uint64_t>{own[0], own[1], own[0], own[1]}));
   EXPECT_EQ(own[1] - own[0], 90U);
+  const auto of_devices = estimate_device_bytes({layers, /*shares_memory=*/false}, plan).value();
+  EXPECT_EQ(own[0], of_devices[0] + kCublasBytesOfSlot);
 }
 
 TEST(SlotBytes, FrozenLayersLieOnTheFirstDevice) {
