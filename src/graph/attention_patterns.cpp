@@ -39,7 +39,7 @@ Repeated repeated(const PatternFinder& finder, int user, ValueId value) {
       step("aten::slice");
     }
   };
-  const Repeated none{.nodes = {}, .value = value};
+  Repeated none{.nodes = {}, .value = value};
   if (!step("aten::reshape") || !step("aten::expand")) return none;
   skip_slices();
   if (!step("aten::unsqueeze") || !finder.arguments(found.nodes.back()).is("dim", 2)) return none;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -192,14 +193,14 @@ void Instructions::add_nodes(const Section& section, const InstructionOptions& o
 void Instructions::note_last_uses() {
   std::vector<bool> is_needed(static_cast<std::size_t>(slot_count_), false);
   for (const int slot : output_slots_) is_needed[slot] = true;
-  for (auto instruction = instructions_.rbegin(); instruction != instructions_.rend(); ++instruction) {
+  for (Instruction& instruction : std::views::reverse(instructions_)) {
     const auto note = [&](int slot) {
       if (slot < 0 || is_needed[slot]) return;
       is_needed[slot] = true;
-      instruction->last_uses.push_back(slot);
+      instruction.last_uses.push_back(slot);
     };
-    for (const int slot : instruction->outputs) note(slot);
-    for (const Fill& fill : instruction->fills) std::ranges::for_each(fill.slots, note);
+    for (const int slot : instruction.outputs) note(slot);
+    for (const Fill& fill : instruction.fills) std::ranges::for_each(fill.slots, note);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "pipeline/state_memory.h"
 #include "train/plan/plan_settings.h"
 #include "train/plan/profile_overheads.h"
+#include "tune/memory_model.h"
 
 namespace sluice::train {
 namespace {
