@@ -24,9 +24,8 @@ struct Variable {
 // Environment variables that settle_environment() sets, and why:
 // - TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_ENABLE_MONITORING, TORCH_NCCL_RETHROW_CUDA_ERRORS: c10d's watchdog
 //   threads would otherwise abort the process without an error message; comm/liveness.h detects lost processes.
-// - TORCH_NCCL_DUMP_ON_TIMEOUT, TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC: otherwise the watchdog writes files to /tmp after
-// an
-//   error, and holds a lock for a minute.
+// - TORCH_NCCL_DUMP_ON_TIMEOUT, TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC: otherwise the watchdog writes files to /tmp and
+//   holds a lock for a minute, after an error.
 // - NCCL_RUNTIME_CONNECT=0: connects all channels when a communicator is created. Otherwise the first large all-reduce
 //   of a step connects them, and two processes with stages in a different order could deadlock.
 // - CUDA_DEVICE_MAX_CONNECTIONS: a GPU's stages use up to 20 streams, and streams that share one of the 8 default

@@ -83,8 +83,11 @@ void poll_until_complete(c10d::Work& work, std::chrono::milliseconds limit) {
 bool wait_for(c10d::Work& work, bool by_nccl, std::chrono::milliseconds limit, const std::string& what,
               const std::stop_token& stop = {}) {
   return as_peer_error(what, [&] {
-    if (by_nccl) poll_until_complete(work, limit);
-    if (!by_nccl && !is_over_before(work, stop, limit)) return false;
+    if (by_nccl) {
+      poll_until_complete(work, limit);
+    } else if (!is_over_before(work, stop, limit)) {
+      return false;
+    }
     work.wait(limit);
     return true;
   });

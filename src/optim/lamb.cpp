@@ -9,8 +9,9 @@
 namespace sluice::optim {
 namespace {
 
-void update_together(const LambRule& rule, at::TensorList values, at::TensorList gradients, at::TensorList exp_avg,
-                     at::TensorList exp_avg_sq) {
+// Brings the averages up to date. Returns the updates, still without learning rate and trust ratio.
+std::vector<at::Tensor> updates_of(const LambRule& rule, at::TensorList values, at::TensorList gradients,
+                                   at::TensorList exp_avg, at::TensorList exp_avg_sq) {
   const auto steps = static_cast<double>(rule.steps);
   const double correction1 = 1 - std::pow(rule.beta1, steps), correction2 = 1 - std::pow(rule.beta2, steps);
   at::_foreach_mul_(exp_avg, rule.beta1);
@@ -21,11 +22,17 @@ void update_together(const LambRule& rule, at::TensorList values, at::TensorList
   at::_foreach_div_(of_squares, std::sqrt(correction2));
   at::_foreach_add_(of_squares, rule.eps);
   at::_foreach_div_(updates, of_squares);
+  if (rule.weight_decay != 0) at::_foreach_add_(updates, values, rule.weight_decay);
+  return updates;
+}
+
+void update_together(const LambRule& rule, at::TensorList values, at::TensorList gradients, at::TensorList exp_avg,
+                     at::TensorList exp_avg_sq) {
+  const std::vector<at::Tensor> updates = updates_of(rule, values, gradients, exp_avg, exp_avg_sq);
   if (rule.weight_decay == 0) {
     at::_foreach_add_(values, updates, -rule.lr);
     return;
   }
-  at::_foreach_add_(updates, values, rule.weight_decay);
   const auto norms_of = [](at::TensorList of) { return at::stack(at::_foreach_norm(of, 2, at::kDouble)); };
   const at::Tensor of_values = norms_of(values), of_updates = norms_of(updates);
   const at::Tensor trust = at::where(of_values.gt(0).logical_and(of_updates.gt(0)), of_values / of_updates, 1.0);
@@ -37,15 +44,9 @@ void update_together(const LambRule& rule, at::TensorList values, at::TensorList
 
 void update_lamb(const LambRule& rule, const at::Tensor& values, const at::Tensor& gradient, const at::Tensor& exp_avg,
                  const at::Tensor& exp_avg_sq) {
-  const auto steps = static_cast<double>(rule.steps);
-  const double correction1 = 1 - std::pow(rule.beta1, steps), correction2 = 1 - std::pow(rule.beta2, steps);
-  exp_avg.mul_(rule.beta1).add_(gradient, 1 - rule.beta1);
-  exp_avg_sq.mul_(rule.beta2).addcmul_(gradient, gradient, 1 - rule.beta2);
-  const at::Tensor denominator = exp_avg_sq.sqrt().div_(std::sqrt(correction2)).add_(rule.eps);
-  const at::Tensor update = exp_avg.div(correction1).div_(denominator);
+  const at::Tensor update = updates_of(rule, {values}, {gradient}, {exp_avg}, {exp_avg_sq}).front();
   double trust = 1;
   if (rule.weight_decay != 0) {
-    update.add_(values, rule.weight_decay);
     const double of_values = std::sqrt(sum_of_squares(values)), of_update = std::sqrt(sum_of_squares(update));
     if (of_values > 0 && of_update > 0) trust = of_values / of_update;
   }

@@ -82,14 +82,14 @@ class Step {
     torch::autograd::backward({border[0]}, of_logits);
     flat_->settle_gradients();
     parts["backward"] = count.take();
-    update();
+    update(count);
     parts["update"] = count.take();
     return parts;
   }
 
  private:
   // With clipping and without decay of norms and biases, as the recipes in configs/.
-  void update() const {
+  void update(meta::WorkCount& count) const {
     std::vector<optim::UpdateRange> ranges;
     for (const pipeline::ParameterEntry& entry : flat_->entries()) {
       const bool decays = entry.role == nn::ParameterRole::kWeight;
@@ -98,7 +98,7 @@ class Step {
     }
     optim::Optimizer optimizer({.kind = case_.optimizer, .weight_decay = 0.05}, flat_->values(), flat_->gradients(),
                                std::move(ranges));
-    const meta::WorkCount own;
+    static_cast<void>(count.take());  // of the optimizer's states
     static_cast<void>(optim::sum_of_squares(flat_->gradients()));
     optimizer.begin_step();
     optimizer.update(0.1, 2.0, {});
