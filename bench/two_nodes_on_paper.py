@@ -18,6 +18,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # NVIDIA's data sheet of the H100 SXM: FLOP/s in bf16, bytes/s of its memory, GB/s of NVLink each way.
 PEAK, MEMORY, INSIDE, BETWEEN = 989e12, 3.35e12, 450, "400Gbit/s"
+MEMORY_BYTES = 80e9
 ANCHOR = 149_500     # tokens/s of Qwen2.5-0.5B in 16 texts of 1024 tokens: 46.8 % of the peak
 ANCHOR_TEXTS = 16
 KERNEL_S = 2e-6      # that a kernel adds
@@ -51,6 +52,10 @@ class Transformer:
                 *[(weights, 2 * weights * self.tokens + attention, 16 * row, 18 * row, 6),
                   (mlp, 2 * mlp * self.tokens, 12 * row + 6 * wide, 10 * row + 4 * wide, 5)] * self.blocks,
                 (head, 2 * head * rows, 6 * rows * self.vocabulary, 4 * row + 2 * rows * self.vocabulary, 4)]
+
+    def state_bytes(self):
+        """Of weights, gradients and AdamW's state."""
+        return 16 * sum(layer[0] for layer in self.layers())
 
     def flop(self):
         return 3 * sum(layer[1] for layer in self.layers())
@@ -116,7 +121,8 @@ def predict(folder, model, schedule, stages):
                            "--nodes", "2", "--devices", "8", "--bandwidth", BETWEEN, "--inside-bandwidth", str(INSIDE), "--json"],
                           capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"{schedule}: {done.stderr.strip()}")
+        print(f"{schedule}: {done.stderr.strip()}", file=sys.stderr)
+        sys.exit(70)
     return json.loads(done.stdout)["scaling"][-1]
 
 
@@ -129,6 +135,9 @@ def main():
         for schedule, stages in [(schedule, 8) for schedule in SCHEDULES] + [("1f1b", 1)]:
             cells = []
             for model in MODELS.values():
+                if model.state_bytes() / stages > MEMORY_BYTES:
+                    cells.append(f"does not fit: {model.state_bytes() / stages / 1e9:.0f} GB")
+                    continue
                 (folder / "config.json").write_text(json.dumps(model.config), encoding="utf-8")
                 (folder / "profile.json").write_text(json.dumps(profile_of(model, rate, template)), encoding="utf-8")
                 step = predict(folder, model, schedule, stages)
