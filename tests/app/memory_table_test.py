@@ -166,7 +166,7 @@ class MemoryTableTest(unittest.TestCase):
         self.assertRegex(text, r"the largest global batch: \d+ in 4 micro-batches")
         self.assertIn("no batch fits", cli.must_run("memory", config, "--profile", profile, "--limit", "1KiB").stdout)
         cases = ((("--limit", "1GiB", "--set", "model.patch_size=8"), "was measured with model.patch_size"),
-                 ((), "pass --limit SIZE"), (("--limit", "8 parsecs"), "device.memory_limit"))
+                 ((), "pass --limit SIZE"), (("--limit", "8 parsecs"), "--limit: '8 parsecs' is not a size"))
         for refused, sentence in long_tests.some(cases[:1], cases, "one of each kind"):
             done = cli.run("memory", config, "--profile", profile, *refused)
             self.assertEqual((done.returncode, done.stdout), (2, ""), refused)

@@ -79,7 +79,11 @@ MODELS = {
 
 SOME = [name for name in MODELS if name not in ("efficientnet", "swin", "densenet")]
 # Elsewhere, LibTorch's products round by the addresses of their operands.
-SAME_BITS = set(MODELS) - {"unet", "written", "convolutions", "norms first", "shared statistics", "texts", "orders", "regions", "mixed types"}
+SAME_BITS = set(MODELS) - {"densenet", "unet", "written", "convolutions", "norms first", "shared statistics", "texts", "orders", "regions", "mixed types"}
+
+
+# Batch-norms over few values amplify the rounding of float32 by as much as this; float64 decides.
+AMPLIFIED = {"densenet": 10, "shared statistics": 10}
 
 
 class ExportedModels(unittest.TestCase):
@@ -118,6 +122,8 @@ class ExportedModels(unittest.TestCase):
             bound = 1e-10 if dtype == torch.float64 else 1e-4
             if cuts == "blocks" and dtype == torch.float32:
                 bound = 5e-3  # layers of our own round in another way, and deep models amplify that
+            if dtype == torch.float32:
+                bound *= AMPLIFIED.get(name, 1)
             found, layers[cuts] = self.must_run(cuts, *words)
             if cuts == "blocks":
                 self.assert_evaluates(model, inputs, found.pop("evaluation"), bound, name)
@@ -215,7 +221,8 @@ class ExportedModels(unittest.TestCase):
                 self.assertGreater(len(layers["1"]), len(layers["blocks"]))
 
     def test_models_equal_pytorch_in_float64(self):
-        for name in ("resnet18", "bert", "llama", "t5", "unet", "shared", "written", "orders", "sizes", "regions"):
+        deep = long_tests.some([], ["densenet"], "a large model")
+        for name in ("resnet18", "bert", "llama", "t5", "unet", "shared", "written", "orders", "sizes", "regions", "shared statistics", *deep):
             with self.subTest(model=name):
                 self.assert_equals_torch(name, torch.float64)
 
