@@ -74,6 +74,70 @@ at::Tensor train_in_parts(const OptimizerOptions& options, int parts, at::Scalar
   return values;
 }
 
+struct Parameter {
+  std::int64_t numel;
+  bool decays;
+};
+
+at::Tensor values_of(std::size_t parameter, std::int64_t numel, int step, at::ScalarType type) {
+  const double frequency = 0.37 * (static_cast<double>(parameter) + 1) + 0.11 * step;
+  return (at::arange(numel, at::kDouble) * frequency + 0.3).sin().to(type);
+}
+
+// Trains parameters that lie in one flat buffer, as pipeline/flat_parameters.h has them. Returns [parameter].
+std::vector<at::Tensor> train_flat(const OptimizerOptions& options, const std::vector<Parameter>& all,
+                                   const std::vector<std::size_t>& chosen, at::ScalarType type) {
+  const auto line = static_cast<std::int64_t>(64 / at::elementSize(type));
+  std::vector<UpdateRange> ranges;
+  std::int64_t end = 0;
+  for (const std::size_t p : chosen) {
+    ranges.push_back({.begin = end, .end = end + (all[p].numel + line - 1) / line * line, .decays = all[p].decays});
+    end = ranges.back().end;
+  }
+  const at::Tensor values = at::zeros({end}, type), gradients = at::zeros({end}, type);
+  const auto part = [&](const at::Tensor& flat, std::size_t i) {
+    return flat.narrow(0, ranges[i].begin, all[chosen[i]].numel);
+  };
+  for (std::size_t i = 0; i < chosen.size(); ++i)
+    part(values, i).copy_(values_of(chosen[i], all[chosen[i]].numel, 0, type));
+  Optimizer optimizer(options, values, gradients, ranges);
+  for (int step = 1; step < 6; ++step) {
+    for (std::size_t i = 0; i < chosen.size(); ++i)
+      part(gradients, i).copy_(values_of(chosen[i], all[chosen[i]].numel, step, type));
+    optimizer.begin_step();
+    optimizer.update(0.05, 3.0, {});
+  }
+  std::vector<at::Tensor> trained;
+  for (std::size_t i = 0; i < chosen.size(); ++i) trained.push_back(part(values, i).clone());
+  return trained;
+}
+
+// The ends of vectors and of threads' parts lie elsewhere in each buffer.
+TEST(Optimizer, AParameterHasTheSameBitsWhicheverBufferItLiesIn) {
+  const std::vector<Parameter> all{{5, true},       {16, false}, {1003, true}, {33, true},
+                                   {70'001, false}, {48, true},  {1, false}};
+  std::vector<OptimizerOptions> kinds = ours_too();
+  kinds.push_back({.kind = "lamb", .weight_decay = 0.1});
+  kinds.push_back({.kind = "adamw", .amsgrad = true, .ema_decay = 0.9});
+  const int threads = at::get_num_threads();
+  for (const int used : {1, 3}) {
+    at::set_num_threads(used);
+    for (const OptimizerOptions& options : kinds) {
+      for (const auto type : {at::kFloat, at::kDouble}) {
+        SCOPED_TRACE(concat(describe(options), ", ", used, " threads"));
+        const std::vector<at::Tensor> together = train_flat(options, all, {0, 1, 2, 3, 4, 5, 6}, type);
+        const std::vector<at::Tensor> reversed = train_flat(options, all, {6, 5, 4, 3, 2, 1, 0}, type);
+        for (std::size_t p = 0; p < all.size(); ++p) {
+          EXPECT_TRUE(at::equal(reversed[all.size() - 1 - p], together[p])) << "parameter " << p;
+          EXPECT_TRUE(at::equal(train_flat(options, all, {p}, type).front(), together[p]))
+              << "parameter " << p << " alone";
+        }
+      }
+    }
+  }
+  at::set_num_threads(threads);
+}
+
 TEST(Optimizer, UpdatesInPartsEqualOneUpdateBitForBit) {
   for (const OptimizerOptions& options : ours_too()) {
     for (const auto type : {at::kFloat, at::kDouble}) {
