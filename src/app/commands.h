@@ -14,6 +14,8 @@ void add_make_keys(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_step(CLI::App& app);
 void add_merge(CLI::App& app);
+void add_digest(CLI::App& app);
+void add_compare(CLI::App& app);
 void add_profile(CLI::App& app);
 void add_tune(CLI::App& app);
 void add_config(CLI::App& app);

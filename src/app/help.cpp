@@ -25,6 +25,8 @@ const std::map<std::string_view, std::vector<std::string_view>>& examples() {
       {"eval",
        {"sluice eval --checkpoint runs/a", "sluice eval configs/quickstart.toml --weights model.safetensors --json"}},
       {"merge", {"sluice merge runs/a --out merged"}},
+      {"digest", {"sluice digest runs/a", "sluice digest runs/a/checkpoints/step-100 --json"}},
+      {"compare", {"sluice compare runs/a runs/b"}},
       {"step", {"sluice step configs/quickstart.toml --out step.safetensors"}},
       {"tokenize",
        {"sluice tokenize train.jsonl valid.jsonl --tokenizer tokenizer.json --out data",

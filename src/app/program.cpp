@@ -40,6 +40,8 @@ int parse_and_run(int argc, char** argv) {
     std::ostringstream text;
     app.exit(success, text);
     print_out(text.str());
+  } catch (const CLI::RuntimeError& end) {  // a command that answers with its exit code
+    return end.get_exit_code();
   } catch (const CLI::ParseError& error) {
     throw ConfigError(describe_usage_error(app, error, argc, argv));
   }

@@ -102,6 +102,26 @@ auto start(const c10d::Backend& backend, const Operation& operation) {
   return operation();
 }
 
+using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
+
+// The lists' entries of this process are left out.
+Works start_exchange(c10d::Backend& backend, std::vector<at::Tensor> send, std::vector<at::Tensor> receive, int tag) {
+  const auto own = static_cast<std::size_t>(backend.getRank());
+  if (is_nccl(backend)) {
+    send[own] = receive[own] = at::empty({0}, send[own].options());
+    return {backend.alltoall(receive, send)};
+  }
+  Works works;
+  for (std::size_t process = 0; process < send.size(); ++process) {
+    const int peer = static_cast<int>(process);
+    std::vector<at::Tensor> from{receive[process]}, to{send[process]};
+    if (process == own) continue;
+    if (from[0].numel() > 0) works.push_back(start(backend, [&] { return backend.recv(from, peer, tag); }));
+    if (to[0].numel() > 0) works.push_back(start(backend, [&] { return backend.send(to, peer, tag); }));
+  }
+  return works;
+}
+
 }  // namespace
 
 Communicator::Communicator(std::string name, device::Device device, c10::intrusive_ptr<c10d::Backend> backend,
@@ -132,6 +152,31 @@ Pending Communicator::all_reduce(const at::Tensor& tensor, EndTime end_time) con
     return Pending(wait, by_nccl ? queue : nullptr,
                    end_time == EndTime::kNoted ? note_end(work, backend_->getBackendName()) : nullptr);
   });
+}
+
+bool Communicator::by_nccl() const { return is_nccl(*backend_); }
+
+Exchange Communicator::exchange(const std::vector<at::Tensor>& send, const std::vector<at::Tensor>& receive,
+                                int tag) const {
+  const std::string what = concat("the exchange of ", name_);
+  auto works = as_peer_error(what, [&] { return start_exchange(*backend_, send, receive, tag); });
+  const auto all = std::make_shared<const Works>(std::move(works));
+  const auto wait = [all, what, limit = limit_, by_nccl = by_nccl()] {
+    for (const auto& work : *all) {
+      const bool has_ended =
+          by_nccl ? wait_for(*work, true, limit, what) : as_peer_error(what, [&] { return work->wait(); });
+      if (!has_ended) throw PeerError(what, " was given up");
+    }
+  };
+  const auto queue = [all, what] {
+    as_peer_error(what, [&] {
+      for (const auto& work : *all) work->synchronize();
+    });
+  };
+  const auto abort = [all] {
+    for (const auto& work : *all) work->abort();
+  };
+  return {wait, queue, abort};
 }
 
 void Communicator::broadcast(const at::Tensor& tensor, int root) const {

@@ -53,6 +53,16 @@ class Pending {
   End end_;
 };
 
+// Messages between each two processes, of Communicator::exchange().
+struct Exchange {
+  // Returns when this process's messages have left and the others' are there. Errors: PeerError. With Gloo only abort()
+  // or a lost connection ends it.
+  std::function<void()> wait;
+  std::function<void()> queue_wait;  // as Pending::queue_wait()
+  // From any thread: ends wait() with an error. The communicator is then unusable.
+  std::function<void()> abort;
+};
+
 // Whether Pending::end() is needed. Noting it costs a callback.
 enum class EndTime { kUnknown, kNoted };
 
@@ -69,6 +79,14 @@ class Communicator {
   // In-place sum over all processes, with the same bits in each. `tensor` is dense and must live until the end. On a
   // GPU the sum runs after the work on the caller's current stream; it is complete when wait() returns.
   [[nodiscard]] Pending all_reduce(const at::Tensor& tensor, EndTime end_time = EndTime::kUnknown) const;
+  // Sends send[p] to process p and receives receive[p] from it; those of this process are not touched. Tensors are
+  // dense, may be empty, and must live until the end. tag: tells apart exchanges that are under way at the same time,
+  // which may start in any order, unless by_nccl().
+  [[nodiscard]] Exchange exchange(const std::vector<at::Tensor>& send, const std::vector<at::Tensor>& receive,
+                                  int tag) const;
+  [[nodiscard]] bool by_nccl() const;
+  [[nodiscard]] std::chrono::milliseconds limit() const { return limit_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
   void broadcast(const at::Tensor& tensor, int root) const;
   // Returns the tensors of all processes, by rank, in process `root`, nothing in others. One size for all; blocks.
   [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& tensor, int root) const;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,9 @@ struct SyncedStage {
   std::vector<at::Tensor> gradients;    // [replica]: 1-d; the layout of the trained part of the values
   std::vector<device::Device> devices;  // [replica]
   std::vector<RunningStatistic> statistics = {};
+  // [replica][node]: with StepStart::micro_batches, the sums of the nodes of its micro-batches; [replica][0] is
+  // gradients[replica]. The stages change the lists before their first gradient of a step.
+  std::vector<std::shared_ptr<const std::vector<at::Tensor>>> nodes = {};
 };
 
 struct StepStart {
@@ -50,6 +54,9 @@ struct StepStart {
   bool is_trial = false;      // only times are measured; the gradients are not used
   double gradient_scale = 1;  // factor by which the gradients of the summed loss are multiplied
   bool takes_norms = false;   // norms of each replica's own gradient before summing; the same in all processes
+  // Micro-batches of the step over all processes, which take consecutive parts (core/parts.h), if their gradients and
+  // losses are summed in the order of core/sum_tree.h; 0: the order may depend on who ran them.
+  std::int64_t micro_batches = 0;
 };
 
 struct ReplicaShare {
@@ -76,6 +83,8 @@ struct Contribution {
   std::int64_t batch = 0;           // index of the batch, counted from the beginning of the first epoch; not summed
   // [local replica], empty without StepStart::takes_norms; not summed.
   std::vector<ReplicaShare> of_replicas = {};
+  // [micro-batch of this process]: loss and scores, with StepStart::micro_batches; not summed.
+  std::vector<std::vector<double>> of_micro_batches = {};
 };
 
 // Which component changes the weights after a step; the same in all processes.

@@ -133,12 +133,16 @@ struct TrainConfig {
   std::string winograd = "2x2";  // nn::Winograd
   std::uint64_t seed = 1;
   bool deterministic = false;
+  std::string reproducible = "off";
   std::int64_t eval_every_steps = 0;
   std::int64_t eval_every_epochs = 1;
   std::int64_t eval_limit = 0;
   std::string best_by = "top1";
   int stop_patience = 0;
   double step_timeout_s = 0;  // 0 = derived from earlier steps
+
+  // Results do not depend on stages, schedule, replicas and processes.
+  [[nodiscard]] bool is_reproducible_by_layout() const { return reproducible == "layout"; }
 
   bool operator==(const TrainConfig&) const = default;
 };
@@ -248,6 +252,8 @@ struct ProfileConfig {
 struct LogConfig {
   std::int64_t every = 10;
   std::string lines = "short";
+  std::int64_t digest_every = 1000;
+  bool digest_layers = false;
   bool tensorboard = true;
   bool csv = false;
 

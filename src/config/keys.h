@@ -28,6 +28,7 @@ inline Keys joined(std::initializer_list<Keys (*)()> tables) {
   return all;
 }
 
+[[nodiscard]] Keys log_keys();
 [[nodiscard]] Keys lora_keys();
 [[nodiscard]] Keys ps_keys();
 [[nodiscard]] Keys text_keys();

@@ -95,6 +95,7 @@ class Rules {
     check_parameter_server(config_, sources_);
     check_batches();
     check_micro_batch();
+    check_reproducible();
     check_schedule_file();
     check_freezing();
     check_views();
@@ -153,6 +154,33 @@ class Rules {
                    "; set only one of the two"));
   }
 
+  void check_reproducible() const {
+    const auto& train = config_.train;
+    require(!config_.log.digest_layers || train.is_reproducible_by_layout(),
+            {"log.digest_layers", "train.reproducible"},
+            "log.digest_layers needs train.reproducible=\"layout\": otherwise gradients of micro-batches are not kept "
+            "apart");
+    if (!train.is_reproducible_by_layout()) return;
+    const auto needs = [&](bool ok, std::string_view key, const std::string& why) {
+      require(ok, {"train.reproducible", key}, concat("train.reproducible=\"layout\" ", why));
+    };
+    needs(train.micro_batch > 0, "train.micro_batch",
+          "needs train.micro_batch: the samples of a micro-batch decide the rounding; set it, for example to 16");
+    needs(config_.device.threads > 0, "device.threads",
+          "needs device.threads: the threads of a CPU device decide the rounding of some products; set it, for "
+          "example to 1");
+    needs(!config_.replicas.has_server(), "replicas.sync",
+          "cannot be combined with replicas.sync=\"ps\", whose updates depend on the workers; choose \"allreduce\"");
+    needs(config_.pipeline.batch_norm != "sync", "pipeline.batch_norm",
+          "cannot be combined with pipeline.batch_norm=\"sync\", which normalises over the replicas; choose \"micro\" "
+          "or \"deferred\"");
+    needs(!config_.device.cuda_graphs, "device.cuda_graphs",
+          "cannot be combined with device.cuda_graphs=true, which adds up gradients in place; choose false");
+    needs(
+        train.noise_scale_every_steps == 0, "train.noise_scale_every_steps",
+        "cannot be combined with train.noise_scale_every_steps, which compares the gradients of replicas; set it to 0");
+  }
+
   void check_schedule_file() const {
     const auto& pipeline = config_.pipeline;
     const std::string by_default = PipelineConfig{}.schedule;
@@ -168,11 +196,12 @@ class Rules {
     require(freeze.policy != "schedule" || !freeze.schedule.empty(), {"freeze.schedule", "freeze.policy"},
             R"(freeze.policy="schedule" needs freeze.schedule, for example ["3: 7", "5: 9"])");
     if (freeze.policy == "none") return;
-    require(!freeze.policy.starts_with("gradient") || !config_.train.deterministic,
-            {"freeze.policy", "train.deterministic"},
-            concat("freeze.policy=\"", freeze.policy,
-                   "\" cannot be combined with train.deterministic: a resumed run would decide by another interval; "
-                   "choose linear or schedule"));
+    const bool is_by_layout = config_.train.is_reproducible_by_layout();
+    const std::string exact = is_by_layout ? "train.reproducible" : "train.deterministic";
+    require(!freeze.policy.starts_with("gradient") || !(config_.train.deterministic || is_by_layout),
+            {"freeze.policy", exact},
+            concat("freeze.policy=\"", freeze.policy, "\" cannot be combined with ", exact,
+                   ": a resumed run would decide by another interval; choose linear or schedule"));
     require(pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
             concat("freeze.policy=\"", freeze.policy,
                    "\" cannot be combined with pipeline.changes: both change the plan; remove one of them"));
@@ -200,10 +229,11 @@ class Rules {
     if (freeze.cache == "off" || freeze.policy == "none") return;
     require(freeze.cache_disk_bytes.bytes == 0 || freeze.cache != "memory", {"freeze.cache_disk_bytes", "freeze.cache"},
             "freeze.cache_disk_bytes is for freeze.cache=\"disk\" or \"auto\"; found \"memory\"");
-    require(!config_.train.deterministic, {"freeze.cache", "train.deterministic"},
-            concat("freeze.cache=\"", freeze.cache,
-                   "\" cannot be combined with train.deterministic: a resumed run begins with an empty cache, and "
-                   "recomputed features may differ in the last bit; choose freeze.cache=\"off\""));
+    const std::string exact = config_.train.is_reproducible_by_layout() ? "train.reproducible" : "train.deterministic";
+    require(!config_.train.deterministic && !config_.train.is_reproducible_by_layout(), {"freeze.cache", exact},
+            concat("freeze.cache=\"", freeze.cache, "\" cannot be combined with ", exact,
+                   ": a resumed run begins with an empty cache, and recomputed features may differ in the last bit; "
+                   "choose freeze.cache=\"off\""));
     require(data.views > 0 || !data.has_random_views(), {"freeze.cache", "data.views"},
             concat("freeze.cache=\"", freeze.cache,
                    "\" needs data.views with crops, flips or other random changes that are new in each epoch: no view "

@@ -357,25 +357,15 @@ Keys other_keys() {
        kHow | kPerProcess | kAdvanced},
       {"profile.steps", field<&Config::profile, &ProfileConfig::steps>(), between(1, 1'000'000), "steps",
        "Training steps that `sluice profile` times, after a few warm-up steps", kHow | kPerWorker | kAdvanced},
-      {"log.every", field<&Config::log, &LogConfig::every>(), at_least(1), "steps",
-       "Steps between two log lines; metrics.jsonl has every step", kHow | kPerProcess},
-      {"log.lines", field<&Config::log, &LogConfig::lines>(), words({"short", "full"}), "",
-       "Format of the log. short: one line every log.every steps. full: nine more lines before it, in "
-       "PipeTransformer's format",
-       kHow | kPerProcess | kAdvanced},
-      {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "", "Write TensorBoard event files",
-       kHow | kPerProcess},
-      {"log.csv", field<&Config::log, &LogConfig::csv>(), any(), "",
-       "Also write every step to metrics.csv and every evaluation to evaluations.csv", kHow | kPerProcess},
   };
 }
 
 }  // namespace
 
 std::span<const Key> schema() {
-  static const Keys kKeys = internal::joined({device_keys, model_keys, internal::lora_keys, data_keys,
-                                              augmentation_keys, epoch_keys, internal::text_keys, internal::train_keys,
-                                              pipeline_keys, internal::ps_keys, freeze_keys, other_keys});
+  static const Keys kKeys = internal::joined(
+      {device_keys, model_keys, internal::lora_keys, data_keys, augmentation_keys, epoch_keys, internal::text_keys,
+       internal::train_keys, pipeline_keys, internal::ps_keys, freeze_keys, other_keys, internal::log_keys});
   return kKeys;
 }
 

@@ -146,6 +146,7 @@ class Loader::BatchMaker {
     result.view = reader_.view_in(result.epoch);
     result.view_repeats = reader_.is_repeated(result.epoch, options_.epochs);
     result.global_size = whole(result.batch).count;
+    result.first = share_slice(result.global_size, options_.share).begin;
     const std::vector<std::int64_t> ids = samples_of(result.epoch, result.batch);
     result.sample_ids = at::detail::empty_cpu({static_cast<std::int64_t>(ids.size())}, at::kLong, options_.pins);
     std::ranges::copy(ids, result.sample_ids.mutable_data_ptr<std::int64_t>());

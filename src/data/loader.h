@@ -40,6 +40,7 @@ struct Batch {
   std::int64_t batch = 0;        // number in the epoch, from 0
   std::int64_t batches = 0;      // batches of an epoch
   std::int64_t global_size = 0;  // samples over all processes; n of them are in this process
+  std::int64_t first = 0;        // position of this process's first sample in the global batch
   int view = 0;                  // SampleReader::view_in() of the epoch
   bool view_repeats = true;      // true if a later epoch of LoaderOptions::epochs has this view
   // [i]: the `inputs` of sample i are NaN, because LoaderOptions::features has its row. Empty: all inputs were read.

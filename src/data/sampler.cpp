@@ -6,18 +6,11 @@
 
 #include "core/check.h"
 #include "core/divided_up.h"
+#include "core/parts.h"
 #include "core/rng.h"
 #include "data/feature_key.h"
 
 namespace sluice::data {
-namespace {
-
-// First sample of part `part`; the first (samples % parts) parts have one sample more.
-std::int64_t part_begin(std::int64_t samples, std::int64_t parts, std::int64_t part) {
-  return part * (samples / parts) + std::min(part, samples % parts);
-}
-
-}  // namespace
 
 std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size) {
   auto order = sequential_order(size);
@@ -79,8 +72,11 @@ Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch
 Slice share_slice(std::int64_t batch_samples, const Share& share) {
   check(share.first >= 0 && share.count >= 0 && share.parts > 0 && share.first + share.count <= share.parts,
         "a share within the replicas");
-  const std::int64_t begin = part_begin(batch_samples, share.parts, share.first);
-  return {begin, part_begin(batch_samples, share.parts, share.first + share.count) - begin};
+  const auto begin_of = [&](std::int64_t part) {
+    const std::int64_t units = divided_up(batch_samples, share.unit);
+    return std::min(part_begin(units, share.parts, part) * share.unit, batch_samples);
+  };
+  return {begin_of(share.first), begin_of(share.first + share.count) - begin_of(share.first)};
 }
 
 std::vector<std::int64_t> samples_at_home(std::span<const std::int64_t> batch, const Share& share) {
@@ -91,7 +87,7 @@ std::vector<std::int64_t> samples_at_home(std::span<const std::int64_t> batch, c
   const auto own = static_cast<std::uint64_t>(share.first / share.count);
   std::vector<std::int64_t> room;
   for (std::int64_t first = 0; first < share.parts; first += share.count)
-    room.push_back(share_slice(size, {first, share.count, share.parts}).count);
+    room.push_back(share_slice(size, {first, share.count, share.parts, share.unit}).count);
 
   std::vector<std::pair<std::uint64_t, std::size_t>> by_priority;  // lowest priority value first
   for (std::size_t i = 0; i < batch.size(); ++i)

@@ -33,11 +33,12 @@ struct Slice {
 [[nodiscard]] Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch);
 
 // The replicas of one process: `count` of `parts` replicas in all processes, beginning with `first`. A batch is split
-// in order over all replicas: sizes differ by at most one, larger parts first.
+// in order over all replicas, in units of `unit` samples: sizes differ by at most one unit, larger parts first.
 struct Share {
   std::int64_t first = 0;
   std::int64_t count = 1;
   std::int64_t parts = 1;
+  std::int64_t unit = 1;
 };
 [[nodiscard]] Slice share_slice(std::int64_t batch_samples, const Share& share);
 

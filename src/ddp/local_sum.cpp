@@ -22,18 +22,19 @@ bool has_gpus(const std::vector<comm::SyncedStage>& stages) {
 
 }  // namespace
 
-LocalSum::LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete, Order order)
-    : stages_(std::move(stages)), complete_(std::move(complete)) {
+LocalSum::LocalSum(std::vector<comm::SyncedStage> stages, const Options& options, Complete complete)
+    : stages_(std::move(stages)), complete_(std::move(complete)), options_(options) {
   check(!stages_.empty(), "at least one stage");
   for (int stage = 0; stage < static_cast<int>(stages_.size()); ++stage) {
     const comm::SyncedStage& synced = stages_[stage];
     check(static_cast<int>(synced.gradients.size()) == replicas() && synced.devices.size() == synced.gradients.size(),
           "one flat gradient and one device per replica in every stage");
-    add_buckets(stage, bucket_bytes);
+    add_buckets(stage, options.bucket_bytes);
     if (replicas() == 1) continue;
     for (const device::Device device : synced.devices) queues_.try_emplace(device, device::Stream::make_beside(device));
   }
-  additions_ = order == Order::kInPairs || has_gpus(stages_) ? add_in_pairs(replicas()) : add_in_turn(replicas());
+  fixed_additions_ =
+      options.order == Order::kInPairs || has_gpus(stages_) ? add_in_pairs(replicas()) : add_in_turn(replicas());
 }
 
 void LocalSum::add_buckets(int stage, std::size_t bucket_bytes) {
@@ -59,9 +60,17 @@ void LocalSum::add_buckets(int stage, std::size_t bucket_bytes) {
 std::vector<at::Tensor> LocalSum::buckets_of(int stage) const {
   std::vector<at::Tensor> buckets;
   for (const BucketState& state : buckets_) {
-    if (state.stage == stage) buckets.push_back(share_of(state, 0));
+    if (state.stage == stage) buckets.push_back(share_of(state, {}));
   }
   return buckets;
+}
+
+std::vector<at::Tensor> LocalSum::sums_of(int stage, int bucket) const {
+  const auto found = std::ranges::find_if(
+      buckets_, [&](const BucketState& state) { return state.stage == stage && state.number == bucket; });
+  std::vector<at::Tensor> sums;
+  for (const Share& share : tree_.sums) sums.push_back(share_of(*found, share));
+  return sums;
 }
 
 int LocalSum::bucket_with(int stage, std::int64_t element) const {
@@ -72,8 +81,11 @@ int LocalSum::bucket_with(int stage, std::int64_t element) const {
   return found->number;
 }
 
-at::Tensor LocalSum::share_of(const BucketState& state, int replica) const {
-  return stages_[state.stage].gradients[replica].narrow(0, state.bucket.begin, state.bucket.end - state.bucket.begin);
+at::Tensor LocalSum::share_of(const BucketState& state, const Share& share) const {
+  const comm::SyncedStage& stage = stages_[state.stage];
+  const at::Tensor& flat =
+      share.node == 0 ? stage.gradients[share.replica] : stage.nodes[share.replica]->at(share.node);
+  return flat.narrow(0, state.bucket.begin, state.bucket.end - state.bucket.begin);
 }
 
 LocalSum::~LocalSum() {
@@ -85,10 +97,19 @@ LocalSum::~LocalSum() {
   }
 }
 
-void LocalSum::begin_step(bool takes_norms) {
+void LocalSum::begin_step(const comm::StepStart& start) {
   if (!is_finished_) wait_for_queues();  // the sums of a failed step may still write gradients
   is_finished_ = false;
-  takes_norms_ = takes_norms;
+  takes_norms_ = start.takes_norms;
+  is_in_tree_ = start.micro_batches > 0;
+  if (is_in_tree_) {
+    check(!takes_norms_, "norms of replicas only without a tree, in which replicas have no gradient of their own");
+    std::vector<NumberRange> ranges;
+    for (std::int64_t r = 0; r < replicas(); ++r)
+      ranges.push_back(
+          part_range(start.micro_batches, options_.processes * replicas(), options_.rank * replicas() + r));
+    tree_ = add_in_tree(ranges, start.micro_batches);
+  }
   for (BucketState& state : buckets_) {
     for (auto& reported : state.reported) std::fill(reported.begin(), reported.end(), char{0});
     std::fill(state.missing.begin(), state.missing.end(), static_cast<int>(state.bucket.params.size()));
@@ -129,7 +150,7 @@ void LocalSum::report(BucketState& state, int replica, int position) {
 void LocalSum::take_square(BucketState& state, int replica) {
   const at::NoGradGuard no_grad;
   const Nanoseconds begin = now_ns();
-  state.squares[replica] = squares_of(share_of(state, replica));
+  state.squares[replica] = squares_of(share_of(state, {replica}));
   state.squares_ns[replica] = now_ns() - begin;
 }
 
@@ -156,15 +177,24 @@ Nanoseconds LocalSum::squares_time() const {
 
 void LocalSum::add_up(BucketState& state) {
   const at::NoGradGuard no_grad;
-  for (const Addition& addition : additions_) {
-    const device::Stream& from = queue_of(state, addition.from);
-    const device::Stream& into = queue_of(state, addition.into);
-    into.wait(state.ready[addition.into]);
+  for (const Addition& addition : is_in_tree_ ? tree_.additions : fixed_additions_) {
+    const int from_replica = addition.from.replica, into_replica = addition.into.replica;
+    const device::Stream& from = queue_of(state, from_replica);
+    const device::Stream& into = queue_of(state, into_replica);
+    into.wait(state.ready[into_replica]);
     const device::StreamGuard guard(into);
-    const at::Tensor share = device::transfer(share_of(state, addition.from), state.ready[addition.from], into,
-                                              {.from = from, .into = into});
-    share_of(state, addition.into).add_(share);
-    state.ready[addition.into] = into.record();
+    const at::Tensor share =
+        device::transfer(share_of(state, addition.from), state.ready[from_replica], into, {.from = from, .into = into});
+    const at::Tensor sum = share_of(state, addition.into).add_(share);
+    if (is_in_tree_ && options_.rounds_to_bf16) sum.copy_(sum.to(at::kBFloat16));
+    state.ready[into_replica] = into.record();
+  }
+  for (const Share& share : is_in_tree_ ? tree_.sums : std::vector<Share>()) {
+    if (share.replica == 0) continue;
+    const device::Stream& first = queue_of(state, 0);
+    first.wait(state.ready[share.replica]);
+    const device::StreamGuard guard(first);
+    state.ready[0] = first.record();
   }
   state.summed = state.ready[0];
 }

@@ -1,7 +1,8 @@
 // local_sum: adds up the gradients of this process's replicas, bucket by bucket, while backward still runs, and calls
 // `Complete` for each completed bucket. The last replica to complete a bucket queues the additions in a fixed sequence
 // (addition_sequence.h): in turn on CPU devices, in pairs with GPUs. They run on streams of their own, beside backward.
-// On request, each replica's share is squared before the addition: the norm of its own gradient.
+// On request, each replica's share is squared before the addition: the norm of its own gradient. With
+// StepStart::micro_batches, shares are added in a tree instead, and may leave several sums.
 // Threads: on_grad_ready() and on_backward_done() from any; the rest from one, before and after the calls of a step.
 // Errors: BugError if a parameter is unknown or reported twice, or if a step ends with one missing.
 #pragma once
@@ -30,16 +31,20 @@ class LocalSum {
   using Complete = std::function<void(int stage, int bucket, const device::Event& summed)>;
 
   enum class Order { kByDevices, kInPairs };
+  struct Options {
+    std::size_t bucket_bytes = 0;     // a bucket is closed if the next parameter would exceed this
+    Order order = Order::kByDevices;  // kInPairs also applies to CPUs
+    std::int64_t rank = 0, processes = 1;
+    bool rounds_to_bf16 = false;  // each sum of a tree
+  };
 
-  // bucket_bytes: a bucket is closed if the next parameter would exceed this. kInPairs also applies to CPUs.
-  LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete = {},
-           Order order = Order::kByDevices);
+  LocalSum(std::vector<comm::SyncedStage> stages, const Options& options, Complete complete = {});
   // Waits for the sums of a failed step, because they may still write gradients.
   ~LocalSum();
   LocalSum(const LocalSum&) = delete;
   LocalSum& operator=(const LocalSum&) = delete;
 
-  void begin_step(bool takes_norms = false);
+  void begin_step(const comm::StepStart& start = {});
   void on_grad_ready(ReplicaId replica, ParamId param);
   void on_backward_done(ReplicaId replica, StageId stage);
   // Blocks until all sums are complete. It waits once per GPU, not once per bucket.
@@ -53,6 +58,8 @@ class LocalSum {
 
   // Views of replica 0's gradients of a stage, one per bucket, in the order in which backward completes them.
   [[nodiscard]] std::vector<at::Tensor> buckets_of(int stage) const;
+  // In a step with StepStart::micro_batches: the sums that a bucket is left with, in the order of their nodes.
+  [[nodiscard]] std::vector<at::Tensor> sums_of(int stage, int bucket) const;
   [[nodiscard]] int bucket_with(int stage, std::int64_t element) const;
   [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.size()); }
 
@@ -80,12 +87,15 @@ class LocalSum {
   void add_up(BucketState& state);
   [[nodiscard]] const device::Stream& queue_of(const BucketState& state, int replica) const;
   void wait_for_queues() const;
-  [[nodiscard]] at::Tensor share_of(const BucketState& state, int replica) const;
+  [[nodiscard]] at::Tensor share_of(const BucketState& state, const Share& share) const;
   [[nodiscard]] int replicas() const { return static_cast<int>(stages_.front().gradients.size()); }
 
   std::vector<comm::SyncedStage> stages_;
   Complete complete_;
-  std::vector<Addition> additions_;
+  Options options_;
+  std::vector<Addition> fixed_additions_;  // of steps without a tree
+  TreeAdditions tree_;                     // of the current step
+  bool is_in_tree_ = false;
   std::map<device::Device, device::Stream> queues_;  // streams for the additions; empty with one replica
   std::deque<BucketState> buckets_;
   std::unordered_map<int, ParamPosition> position_of_param_;

@@ -7,6 +7,9 @@
 #include <ATen/ATen.h>
 
 #include "core/check.h"
+#include "core/error.h"
+#include "core/parts.h"
+#include "core/sum_tree.h"
 
 namespace sluice::ddp {
 namespace {
@@ -27,46 +30,101 @@ comm::ReplicaNorms norms_of(const std::vector<comm::ReplicaShare>& shares, const
   return norms;
 }
 
+// The sum of two numbers has the same bits in either order.
+bool is_plain_sum(const std::vector<std::vector<TreeNode>>& nodes) {
+  return nodes.size() == 2 && nodes[0].size() == 1 && nodes[1].size() == 1;
+}
+
 }  // namespace
 
 Reducer::Reducer(std::vector<comm::SyncedStage> stages, ReducerOptions options, Network network)
-    : local_(std::move(stages), options.bucket_bytes,
-             [this](int stage, int bucket, const device::Event& summed) {
-               if (!buckets_of_stage_.empty())
-                 buckets_of_stage_[stage].line->ready(buckets_of_stage_[stage].first + bucket, summed);
-             }),
+    : options_(options),
+      local_(std::move(stages),
+             {.bucket_bytes = options.bucket_bytes,
+              .rank = network.small ? network.small->rank() : 0,
+              .processes = network.small ? network.small->size() : 1,
+              .rounds_to_bf16 = options.sends_bf16},
+             [this](int stage, int bucket, const device::Event& summed) { on_summed(stage, bucket, summed); }),
       small_(network.small) {
-  connect(network, options);
+  connect(std::move(network));
 }
 
-void Reducer::connect(const Network& network, const ReducerOptions& options) {
-  if (small_ && options.record_times) timing_.emplace(small_->rank(), small_->size());
+void Reducer::connect(Network network) {
+  if (small_ && options_.record_times) timing_.emplace(small_->rank(), small_->size());
   if (!network.lines.empty()) buckets_of_stage_.resize(local_.stages().size());
-  for (const Network::Line& line : network.lines) {
-    std::vector<at::Tensor> buckets;
-    for (const int stage : line.stages) {
+  for (Network::Line& of_network : network.lines) {
+    Line& line = *between_processes_.emplace_back(std::make_unique<Line>(Line{.network = std::move(of_network)}));
+    for (const int stage : line.network.stages) {
       const std::vector<at::Tensor> own = local_.buckets_of(stage);
-      buckets_of_stage_[stage] = {nullptr, static_cast<int>(buckets.size()), static_cast<int>(own.size())};
-      buckets.insert(buckets.end(), own.begin(), own.end());
+      buckets_of_stage_[stage] = {&line, static_cast<int>(line.buckets.size()), static_cast<int>(own.size())};
+      line.buckets.insert(line.buckets.end(), own.begin(), own.end());
     }
-    between_processes_.push_back(std::make_unique<OrderedAllReduce>(
-        line.communicator, local_.stages()[line.stages.front()].devices.front(), std::move(buckets),
-        OrderedAllReduce::Options{.end_time = options.record_times ? comm::EndTime::kNoted : comm::EndTime::kUnknown,
-                                  .sends_bf16 = options.sends_bf16}));
-    for (const int stage : line.stages) buckets_of_stage_[stage].line = between_processes_.back().get();
+    line.ordered = std::make_unique<OrderedAllReduce>(
+        line.network.communicator, local_.stages()[line.network.stages.front()].devices.front(), line.buckets,
+        OrderedAllReduce::Options{.end_time = options_.record_times ? comm::EndTime::kNoted : comm::EndTime::kUnknown,
+                                  .sends_bf16 = options_.sends_bf16});
   }
 }
 
 bool Reducer::begin_step(const comm::StepStart& start) {
-  for (const auto& line : between_processes_) line->begin_step();
-  local_.begin_step(start.takes_norms);
+  micro_batches_ = start.micro_batches;
+  exchanges_ = false;
+  if (micro_batches_ > 0 && processes() > 1) begin_tree(micro_batches_);
+  if (!exchanges_) {
+    for (const auto& line : between_processes_) line->ordered->begin_step();
+  }
+  local_.begin_step(start);
   return false;
+}
+
+void Reducer::begin_tree(std::int64_t micro_batches) {
+  std::vector<std::vector<TreeNode>> nodes;
+  const auto replicas = std::ssize(local_.stages().front().gradients);
+  const auto begin_of = [&](std::int64_t process) {
+    return part_begin(micro_batches, processes() * replicas, process * replicas);
+  };
+  for (std::int64_t process = 0; process < processes(); ++process)
+    nodes.push_back(nodes_within({begin_of(process), begin_of(process + 1)}, micro_batches));
+  exchanges_ = options_.sends_bf16 || !is_plain_sum(nodes);
+  for (const auto& line : between_processes_) {
+    if (!exchanges_) break;
+    if (line->buckets.front().is_cuda() && !line->network.communicator->by_nccl()) {
+      throw ConfigError(
+          "train.reproducible = \"layout\" sums GPUs' gradients with NCCL, but replicas.backend is \"gloo\"; "
+          "choose \"auto\" and give each process GPUs of its own");
+    }
+    if (!line->tree) {
+      line->tree = std::make_unique<TreeExchange>(line->network.communicator,
+                                                  local_.stages()[line->network.stages.front()].devices.front(),
+                                                  line->buckets, options_.sends_bf16);
+    }
+    line->tree->begin_step(nodes, micro_batches);
+  }
+}
+
+void Reducer::on_summed(int stage, int bucket, const device::Event& summed) {
+  if (buckets_of_stage_.empty()) return;
+  const StageBuckets& of_stage = buckets_of_stage_[stage];
+  if (exchanges_) {
+    of_stage.line->tree->ready(of_stage.first + bucket, summed, local_.sums_of(stage, bucket));
+  } else {
+    of_stage.line->ordered->ready(of_stage.first + bucket, summed);
+  }
+}
+
+std::vector<SumTimes> Reducer::wait_for(const Line& line) const {
+  return exchanges_ ? line.tree->wait() : line.ordered->wait();
+}
+
+std::int64_t Reducer::sent_bytes(const StageBuckets& of_stage, int bucket) const {
+  const int number = of_stage.first + bucket;
+  return exchanges_ ? of_stage.line->tree->sent_bytes(number) : of_stage.line->ordered->sent_bytes(number);
 }
 
 comm::StepOutcome Reducer::finish_step(const comm::Contribution& local) {
   local_.finish_step();
-  std::map<const OrderedAllReduce*, std::vector<SumTimes>> of_lines;
-  for (const auto& line : between_processes_) of_lines[line.get()] = line->wait();
+  std::map<const Line*, std::vector<SumTimes>> of_lines;
+  for (const auto& line : between_processes_) of_lines[line.get()] = wait_for(*line);
   Times times;
   for (const StageBuckets& of_stage : buckets_of_stage_) {
     const auto first = of_lines.at(of_stage.line).begin() + of_stage.first;
@@ -96,8 +154,9 @@ at::Tensor Reducer::numbers_of(const comm::Contribution& local, const comm::Repl
   const auto scores = std::ssize(local.scores);
   const std::int64_t before_norms = kCounts + scores + processes() * (1 + buckets * 2);
   const bool has_norms = !local.of_replicas.empty();
+  const std::int64_t before_micro_batches = before_norms + (has_norms ? kNorms : 0);
   const at::Tensor numbers =
-      at::zeros({before_norms + (has_norms ? kNorms : 0)}, at::TensorOptions().dtype(at::kDouble));
+      at::zeros({before_micro_batches + micro_batches_ * (1 + scores)}, at::TensorOptions().dtype(at::kDouble));
   auto* data = numbers.mutable_data_ptr<double>();
   data[0] = static_cast<double>(local.samples);
   data[1] = static_cast<double>(local.targets);
@@ -112,6 +171,12 @@ at::Tensor Reducer::numbers_of(const comm::Contribution& local, const comm::Repl
     own_norms[1] = norms.squares;
     own_norms[2] = norms.per_small;
     own_norms[3] = norms.per_big;
+  }
+  if (micro_batches_ > 0) {
+    const auto replicas = std::ssize(local_.stages().front().gradients);
+    double* row = data + before_micro_batches +
+                  (1 + scores) * part_begin(micro_batches_, processes() * replicas, rank() * replicas);
+    for (const std::vector<double>& own : local.of_micro_batches) row = std::ranges::copy(own, row).out;
   }
   if (!timing_) return numbers;
   double* own = of_processes + processes() + rank() * buckets * 2;
@@ -137,8 +202,17 @@ void Reducer::report_times(const double* all_times, const Times& times, comm::St
       const SumTimes& own = times[stage][bucket];
       const Nanoseconds all_there = readiness.all_there[outcome.buckets.size()];
       outcome.buckets.push_back({local_.stages()[stage].stage, bucket, own.begin, all_there, own.end,
-                                 buckets_of_stage_[stage].line->sent_bytes(buckets_of_stage_[stage].first + bucket)});
+                                 sent_bytes(buckets_of_stage_[stage], bucket)});
     }
+  }
+}
+
+void Reducer::add_micro_batches(const double* rows, comm::Contribution& total) const {
+  total.loss_sum = 0;
+  std::ranges::fill(total.scores, 0.0);
+  for (std::int64_t m = 0; m < micro_batches_; ++m) {
+    total.loss_sum += *rows++;
+    for (double& score : total.scores) score += *rows++;
   }
 }
 
@@ -157,8 +231,10 @@ comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const comm:
   for (int process = 0; process < processes(); ++process)
     outcome.batches.push_back(static_cast<std::int64_t>(batches[process]));
   if (timing_) report_times(batches + processes(), times, outcome);
+  const double* all_micro_batches = data + numbers.numel() - micro_batches_ * (1 + std::ssize(local.scores));
+  if (micro_batches_ > 0) add_micro_batches(all_micro_batches, outcome.total);
   if (!local.of_replicas.empty()) {
-    const double* all = data + numbers.numel() - kNorms;
+    const double* all = all_micro_batches - kNorms;
     outcome.norms = {
         .replicas = static_cast<std::int64_t>(all[0]), .squares = all[1], .per_small = all[2], .per_big = all[3]};
   }

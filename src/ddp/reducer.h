@@ -1,5 +1,6 @@
 // reducer: the ReplicaSync of data parallelism by all-reduce. Gradients are added up over this process's replicas
-// (local_sum.h) and then over the processes, bucket by bucket, while backward still runs.
+// (local_sum.h) and then over the processes, bucket by bucket, while backward still runs. In steps with
+// StepStart::micro_batches, losses, scores and gradients are added in orders that do not depend on the layout.
 // Threads: as in comm/replica_sync.h. Errors: PeerError if another process is lost; the errors of LocalSum.
 #pragma once
 
@@ -14,6 +15,7 @@
 #include "ddp/local_sum.h"
 #include "ddp/ordered_all_reduce.h"
 #include "ddp/sync_timing.h"
+#include "ddp/tree_exchange.h"
 
 namespace sluice::ddp {
 
@@ -47,9 +49,10 @@ class Reducer final : public comm::ReplicaSync {
   void take_rank_0s(const at::Tensor& numbers) override;
 
  private:
-  void connect(const Network& network, const ReducerOptions& options);
+  void connect(Network network);
   // Contributions and times of all processes are exchanged in one sum. Layout: kCounts numbers, the scores, each
-  // process's batch, each process's times, then kNorms numbers if norms are taken.
+  // process's batch, each process's times, then kNorms numbers if norms are taken, then loss and scores of each
+  // micro-batch if these are summed in their order.
   using Times = std::vector<std::vector<SumTimes>>;  // [stage][bucket]
   static constexpr std::int64_t kCounts = 4;
   static constexpr std::int64_t kNorms = 4;
@@ -59,17 +62,31 @@ class Reducer final : public comm::ReplicaSync {
                                       const Times& times) const;
   void report_times(const double* all_times, const Times& times, comm::StepOutcome& outcome);
 
+  struct Line {
+    Network::Line network;
+    std::vector<at::Tensor> buckets;
+    std::unique_ptr<OrderedAllReduce> ordered;
+    std::unique_ptr<TreeExchange> tree;  // null until a step needs it
+  };
   struct StageBuckets {
-    OrderedAllReduce* line;
+    Line* line;
     int first;
     int buckets;
   };
+  void begin_tree(std::int64_t micro_batches);
+  void on_summed(int stage, int bucket, const device::Event& summed);
+  [[nodiscard]] std::vector<SumTimes> wait_for(const Line& line) const;
+  [[nodiscard]] std::int64_t sent_bytes(const StageBuckets& of_stage, int bucket) const;
+  void add_micro_batches(const double* rows, comm::Contribution& total) const;
 
+  ReducerOptions options_;
   LocalSum local_;
-  std::vector<std::unique_ptr<OrderedAllReduce>> between_processes_;  // [line]; empty with one process
-  std::vector<StageBuckets> buckets_of_stage_;                        // [stage]; empty with one process
-  std::shared_ptr<comm::Communicator> small_;                         // null with one process
-  std::optional<SyncTiming> timing_;  // set if times are recorded and there are several processes
+  std::int64_t micro_batches_ = 0;                        // of the current step, as in comm::StepStart
+  bool exchanges_ = false;                                // the lines' trees sum the current step
+  std::vector<std::unique_ptr<Line>> between_processes_;  // [line]; empty with one process
+  std::vector<StageBuckets> buckets_of_stage_;            // [stage]; empty with one process
+  std::shared_ptr<comm::Communicator> small_;             // null with one process
+  std::optional<SyncTiming> timing_;                      // set if times are recorded and there are several processes
 };
 
 }  // namespace sluice::ddp

@@ -149,6 +149,7 @@ std::vector<comm::SyncedStage> synced_stages(const StageGrid& grid,
     for (std::size_t r = 0; r < grid.size(); ++r) {
       synced.values.push_back(grid[r][s]->parameters().values());
       synced.gradients.push_back(grid[r][s]->parameters().gradients());
+      synced.nodes.push_back(grid[r][s]->parameters().node_gradients());
       synced.devices.push_back(devices[r][owners[s]]);
     }
     synced.statistics = running_statistics(grid, s);

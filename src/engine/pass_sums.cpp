@@ -65,6 +65,21 @@ std::vector<double> sum_of_scores(const pipeline::PassResult& result, const task
   return sums;
 }
 
+std::vector<std::vector<double>> numbers_of_micro_batches(const pipeline::PassResult& result, const task::Task& task,
+                                                          bool counts_scores) {
+  std::vector<std::vector<double>> numbers;
+  for (const at::Tensor& loss : read(result, &pipeline::MicroBatchResult::loss))
+    numbers.push_back({loss.item<double>()});
+  if (!counts_scores) return numbers;
+  std::size_t at = 0;
+  for (const at::Tensor& score : read(result, &pipeline::MicroBatchResult::score)) {
+    const std::vector<double> sums = task.sums_of(score);
+    numbers.at(at).insert(numbers.at(at).end(), sums.begin(), sums.end());
+    ++at;
+  }
+  return numbers;
+}
+
 at::Tensor logits_in_order(const pipeline::PassResult& result) {
   const std::vector<at::Tensor> parts = read(result, &pipeline::MicroBatchResult::logits);
   return parts.empty() ? at::Tensor() : at::cat(parts);

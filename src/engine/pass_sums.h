@@ -22,6 +22,9 @@ using MicroBatches = std::vector<std::vector<pipeline::MicroBatch>>;  // [replic
 [[nodiscard]] double sum_of_losses(const pipeline::PassResult& result);
 // ScoreSums::sums, zeros if nothing has run.
 [[nodiscard]] std::vector<double> sum_of_scores(const pipeline::PassResult& result, const task::Task& task);
+// [micro-batch that has run]: its loss, and with counts_scores its scores (ScoreSums::sums).
+[[nodiscard]] std::vector<std::vector<double>> numbers_of_micro_batches(const pipeline::PassResult& result,
+                                                                        const task::Task& task, bool counts_scores);
 // On the CPU, in the order of the batch; undefined if logits were not kept.
 [[nodiscard]] at::Tensor logits_in_order(const pipeline::PassResult& result);
 

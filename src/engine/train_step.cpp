@@ -12,6 +12,7 @@
 #include "core/divided_up.h"
 #include "core/error.h"
 #include "core/failpoint.h"
+#include "core/parts.h"
 #include "core/text.h"
 #include "ddp/addition_sequence.h"
 #include "engine/divergence.h"
@@ -46,21 +47,6 @@ void check_same_batch(const std::vector<std::int64_t>& of_processes, std::int64_
 }
 
 }  // namespace
-
-pipeline::PassRequest TrainStep::request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
-                                             int chunks) const {
-  pipeline::PassRequest request{.schedule = std::move(schedule),
-                                .loss = [task = options_.task](const auto& outputs, const auto& targets) {
-                                  return task->loss(outputs, targets);
-                                }};
-  request.context.numerics = options_.numerics;
-  request.context.seed = options_.seed;
-  composition_.follow_frozen();
-  request.features = composition_.features;
-  for (const auto& share : pipeline::split(batch, composition_.plan.replicas))
-    request.micro_batches.push_back(split(share, chunks));
-  return request;
-}
 
 pipeline::ScoreFunction TrainStep::counter() const {
   return [task = options_.task](const auto& outputs, const auto& targets) { return task->count(outputs, targets); };
@@ -102,7 +88,8 @@ struct TrainStep::Contributed {
 
 TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_t step, int chunks,
                                              double gradient_scale, const StepRequest& wanted) {
-  auto request = request_for(batch.local, schedule_of(chunks), chunks);
+  auto request = request_for(split_up(batch, chunks), schedule_of(chunks));
+  if (options_.micro_batch > 0) sum_in_tree(request, dealt_out(batch), wanted.takes_digests);
   request.context.training = true;
   request.context.step = step;
   request.gradient_scale = gradient_scale;
@@ -127,6 +114,8 @@ TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_
                .scores = wanted.counts_scores ? sum_of_scores(own.result, *options_.task) : std::vector<double>(),
                .stop_votes = wanted.stop ? 1 : 0,
                .batch = batch.number};
+  if (options_.micro_batch > 0)
+    own.local.of_micro_batches = numbers_of_micro_batches(own.result, *options_.task, wanted.counts_scores);
   for (const comm::ReplicaShare& share : shares_run(own.result, micro_batches, *options_.task)) {
     own.samples.push_back(share.samples);
     own.local.samples += share.samples;
@@ -136,10 +125,10 @@ TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_
   return own;
 }
 
-comm::StepOutcome TrainStep::sum_gradients(const Contributed& own, std::int64_t step) {
+comm::StepOutcome TrainStep::sum_gradients(const Contributed& own, std::int64_t step, std::int64_t micro_batches) {
   const SpanScope span(sums_outlast_pass() ? composition_.executor->recorder().process() : nullptr, Phase::kAllReduce);
   const auto merge_statistics = [&] {
-    merge_running_statistics(composition_, options_.numerics.batch_norm, own.samples);
+    merge_running_statistics(composition_, options_.numerics.batch_norm, own.samples, micro_batches);
   };
   const bool merges_first = composition_.sync->takes_statistics();
   if (merges_first) merge_statistics();
@@ -165,19 +154,21 @@ StepStats TrainStep::stats_of(const Contributed& own, const comm::StepOutcome& o
 TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::int64_t step, int chunks,
                                                   const StepRequest& wanted) {
   // The number of targets in other processes is known only when the gradients are summed.
+  const bool is_in_order = options_.micro_batch > 0, knows_targets = is_alone() && !is_in_order;
   const double scaled_by =
-      at_least_1(is_alone() ? options_.task->count_targets(batch.local.targets) : batch.global_samples);
+      at_least_1(knows_targets ? options_.task->count_targets(batch.local.targets) : batch.global_samples);
   const comm::StepStart start{.step = step,
                               .lr = wanted.lr,
                               .is_trial = wanted.is_trial,
                               .gradient_scale = 1.0 / scaled_by,
-                              .takes_norms = wanted.take_norms};
+                              .takes_norms = wanted.take_norms,
+                              .micro_batches = is_in_order ? dealt_out(batch).all : 0};
   if (composition_.sync->begin_step(start)) take_weights();
   std::optional<BufferSnapshot> before;
   if (composition_.sync->may_skip()) before.emplace(composition_);
 
   const Contributed own = contribute(batch, step, chunks, start.gradient_scale, wanted);
-  const comm::StepOutcome outcome = sum_gradients(own, step);
+  const comm::StepOutcome outcome = sum_gradients(own, step, start.micro_batches);
   if (outcome.update == comm::Update::kSkipped) {
     check(before.has_value(), "a sync that skips a step only if may_skip() was true");
     before->restore();
@@ -192,6 +183,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   gradients.stats.norms =
       noise_norms(*composition_.executor, {outcome, own.first.get(), start.gradient_scale, gradients.divisor});
   if (outcome.update == comm::Update::kLocal) add_tied_gradients(*composition_.executor, composition_.tied);
+  if (digests_) digests_->on_sums();
   if (wanted.keep_logits) gradients.logits = logits_in_order(own.result);
   return gradients;
 }
@@ -229,7 +221,25 @@ StepStats TrainStep::apply(const Gradients& gradients, const StepBatch& batch, s
   return stats;
 }
 
+double TrainStep::sum_of_squares() const {
+  const auto squares = std::make_shared<std::vector<std::vector<double>>>(composition_.executor->stages());
+  composition_.executor->for_each_stage(
+      Phase::kOptimizer, [squares](ReplicaId replica, StageId stage, pipeline::Stage& of_replica) {
+        if (replica != ReplicaId{0}) return;
+        const auto& parameters = of_replica.parameters();
+        for (const pipeline::ParameterEntry& entry : parameters.entries()) {
+          if (entry.is_trained && entry.tied_to.empty())
+            (*squares)[index(stage)].push_back(
+                optim::sum_of_squares(parameters.gradients().narrow(0, entry.begin, entry.numel)));
+        }
+      });
+  double sum = 0;
+  for (const auto& of_stage : *squares) sum = std::accumulate(of_stage.begin(), of_stage.end(), sum);
+  return sum;
+}
+
 double TrainStep::gradient_norm(double divisor, bool same_in_all_processes) const {
+  if (options_.micro_batch > 0) return of_rank_0(std::sqrt(sum_of_squares()) / divisor);
   const auto squares = std::make_shared<std::vector<double>>(composition_.executor->stages());
   composition_.executor->for_each_stage(
       Phase::kOptimizer, [squares](ReplicaId replica, StageId stage, pipeline::Stage& of_replica) {
@@ -341,51 +351,6 @@ void TrainStep::spread_weights() {
           if (!are_same(own, source)) own.copy_(source);
         });
   }
-}
-
-int TrainStep::evaluation_passes(std::int64_t samples) const {
-  if (!options_.memory_is_limited) return 1;
-  const Plan& plan = composition_.plan;
-  const std::int64_t of_replica = divided_up(plan.global_batch, plan.replicas * composition_.processes());
-  const std::int64_t micro_batch = divided_up(of_replica, plan.chunks);
-  const std::int64_t most = plan.replicas * composition_.executor->devices() * micro_batch;
-  return static_cast<int>(std::max<std::int64_t>(divided_up(samples, most), 1));
-}
-
-EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::Tensor* logits) {
-  // Just enough chunks to keep every device busy; larger pieces run faster.
-  const int chunks = composition_.executor->devices();
-  const auto schedule = pipeline::make_forward_only(composition_.executor->owners(), chunks);
-  EvalStats local{.stop = stop};
-  std::vector<at::Tensor> logits_of_passes;
-  for (const pipeline::MicroBatch& part : split(batch, evaluation_passes(batch.samples()))) {
-    auto request = request_for(part, schedule, chunks);
-    request.score = counter();
-    request.keep_logits = logits != nullptr;
-    request.less_memory = pipeline::kLessEvaluationMemory;
-    const MicroBatches micro_batches = request.micro_batches;
-    const pipeline::PassResult result = composition_.executor->run(std::move(request));
-    local.scores += {.loss_sum = sum_of_losses(result), .sums = sum_of_scores(result, *options_.task)};
-    for (const comm::ReplicaShare& share : shares_run(result, micro_batches, *options_.task))
-      local.scores.targets += share.targets;
-    if (at::Tensor own = logits_in_order(result); own.defined()) logits_of_passes.push_back(std::move(own));
-  }
-  if (logits != nullptr) *logits = logits_of_passes.empty() ? at::Tensor() : at::cat(logits_of_passes);
-  return over_processes(local);
-}
-
-EvalStats TrainStep::over_processes(const EvalStats& local) const {
-  if (is_alone()) return local;
-  const ScoreSums& own = local.scores;
-  std::vector<double> numbers{own.loss_sum, static_cast<double>(own.targets), local.stop ? 1.0 : 0.0};
-  numbers.insert(numbers.end(), own.sums.begin(), own.sums.end());
-  const at::Tensor sums = at::tensor(numbers, at::kDouble);
-  composition_.sync->sum(sums);
-  const auto* all = sums.const_data_ptr<double>();
-  return {.scores = {.loss_sum = all[0],
-                     .targets = static_cast<std::int64_t>(all[1]),
-                     .sums = {all + 3, all + sums.numel()}},
-          .stop = all[2] > 0};
 }
 
 }  // namespace sluice::engine

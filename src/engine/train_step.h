@@ -14,6 +14,8 @@
 #include "core/step_stats.h"
 #include "engine/compose.h"
 #include "engine/gradient_sums.h"
+#include "engine/layer_digests.h"
+#include "engine/pass_sums.h"
 #include "engine/step_graphs.h"
 #include "nn/layer.h"
 #include "pipeline/failure.h"
@@ -28,6 +30,15 @@ struct TrainStepOptions {
   nn::Numerics numerics = {};
   // Gradients are scaled to at most this norm over all parameters; 0: no clipping.
   double clip_norm = 0;
+  // Samples of a micro-batch (the last of a batch may be short), if results must not depend on how micro-batches are
+  // distributed over replicas and processes: these have consecutive parts of them (core/parts.h), and sums follow the
+  // order of micro-batches. Requires: the sync sums gradients in a tree (comm::StepStart::micro_batches), running
+  // statistics are not kSync, no norms are taken and no graphs recorded. 0: each replica's share is cut into
+  // Plan::chunks equal micro-batches.
+  std::int64_t micro_batch = 0;
+  // With micro_batch: the field whose zeros are padding, which is cut off from micro-batches. Empty: none is cut off.
+  std::string padding_mask;
+  bool sums_in_bf16 = false;    // with micro_batch: rounds each gradient and each sum to bfloat16
   bool sums_gradients = false;  // for take_gradient_norms(); takes memory
   // Limits an evaluation pass to the memory of training: one training micro-batch for each device.
   bool memory_is_limited = false;
@@ -44,20 +55,23 @@ struct StepBatch {
   pipeline::MicroBatch local;
   std::int64_t global_samples = 0;  // over all processes
   std::int64_t number = 0;
+  std::int64_t first = 0;  // position of the first sample in the global batch
 
   StepBatch(pipeline::MicroBatch all)  // NOLINT(google-explicit-constructor): one process has them all
       : local(std::move(all)), global_samples(local.samples()) {}
-  StepBatch(pipeline::MicroBatch share, std::int64_t global, std::int64_t batch_number = 0)
-      : local(std::move(share)), global_samples(global), number(batch_number) {}
+  StepBatch(pipeline::MicroBatch share, std::int64_t global, std::int64_t batch_number = 0,
+            std::int64_t first_sample = 0)
+      : local(std::move(share)), global_samples(global), number(batch_number), first(first_sample) {}
 };
 
 struct StepRequest {
   bool counts_scores = false;  // the same in every process
   bool keep_logits = false;
-  bool stop = false;        // this process wants the run to stop after the step
-  bool take_norms = false;  // for the gradient noise scale (noise_norms.h); the same in every process
-  bool is_trial = false;    // no update follows, and a failure is not explained
-  double lr = 0;            // of the following update; set by run()
+  bool stop = false;           // this process wants the run to stop after the step
+  bool takes_digests = false;  // for last_digests(); requires options.micro_batch; the same in every process
+  bool take_norms = false;     // for the gradient noise scale (noise_norms.h); the same in every process
+  bool is_trial = false;       // no update follows, and a failure is not explained
+  double lr = 0;               // of the following update; set by run()
   // Called once before the first weight changes; may be null.
   std::function<void()> before_update = nullptr;
 };
@@ -99,6 +113,9 @@ class TrainStep {
                   const std::function<void()>& before_update = nullptr);
   void update_weights(double lr, double divisor);
 
+  // Requires: the last step took digests, and the weights have not changed since.
+  [[nodiscard]] StepDigests last_digests() const { return digests_->finish(); }
+
   // [layer of the model]: the L1 norm of the summed gradients since the last call (gradient_sums.h), of steps with a
   // local update. Summed before clipping, which would weight the steps by their gradients' length. If a sync leaves
   // each process its own gradients, the norms are of those. Requires: options.sums_gradients.
@@ -109,12 +126,19 @@ class TrainStep {
   void with_average(const std::function<void()>& evaluate);
 
   // `logits`, if not null, receives this process's logits in order, on the CPU. Every process evaluates its share.
-  EvalStats evaluate(const pipeline::MicroBatch& batch, bool stop = false, at::Tensor* logits = nullptr);
+  EvalStats evaluate(const StepBatch& batch, bool stop = false, at::Tensor* logits = nullptr);
 
  private:
   [[nodiscard]] int evaluation_passes(std::int64_t samples) const;
-  [[nodiscard]] pipeline::PassRequest request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
-                                                  int chunks) const;
+  [[nodiscard]] pipeline::PassRequest request_for(MicroBatches micro_batches, pipeline::Schedule schedule) const;
+  // [replica][micro-batch]; with options.micro_batch at least `chunks` of them.
+  [[nodiscard]] MicroBatches split_up(const StepBatch& batch, int chunks) const;
+  [[nodiscard]] pipeline::DealtOut dealt_out(const StepBatch& batch) const;
+  // With options.micro_batch: the order of the pass's sums, and digests if they are taken.
+  void sum_in_tree(pipeline::PassRequest& request, const pipeline::DealtOut& how, bool takes_digests);
+  [[nodiscard]] pipeline::PassResult evaluate_pass(MicroBatches micro_batches, bool keep_logits);
+  class OrderedEvaluation;
+  EvalStats evaluate_in_order(const StepBatch& batch, bool stop, at::Tensor* logits);
   [[nodiscard]] pipeline::ScoreFunction counter() const;
   [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once
   [[nodiscard]] pipeline::PassResult run_training_pass(pipeline::PassRequest request, int chunks);
@@ -123,7 +147,7 @@ class TrainStep {
   [[nodiscard]] bool sums_outlast_pass() const;
   Contributed contribute(const StepBatch& batch, std::int64_t step, int chunks, double gradient_scale,
                          const StepRequest& wanted);
-  comm::StepOutcome sum_gradients(const Contributed& own, std::int64_t step);
+  comm::StepOutcome sum_gradients(const Contributed& own, std::int64_t step, std::int64_t micro_batches);
   [[nodiscard]] static StepStats stats_of(const Contributed& own, const comm::StepOutcome& outcome, bool counts_scores);
   [[nodiscard]] std::vector<std::vector<optim::BufferPart>> plan_update() const;  // [replica][stage]
   void exchange_average();
@@ -135,10 +159,13 @@ class TrainStep {
   [[nodiscard]] double gradient_norm(double divisor, bool same_in_all_processes) const;
   [[nodiscard]] double of_rank_0(double number) const;
   [[nodiscard]] EvalStats over_processes(const EvalStats& local) const;
+  // Squared norms that do not depend on the cut: of each trained parameter, in the order of the model.
+  [[nodiscard]] double sum_of_squares() const;
 
   Composition& composition_;
   TrainStepOptions options_;
   std::optional<GradientSums> sums_;
+  std::shared_ptr<LayerDigests> digests_;  // of the current or last step, if it takes them
   std::optional<StepGraphs> graphs_;
   std::map<int, pipeline::Schedule> schedules_;  // by chunks
 };

@@ -19,6 +19,10 @@ at::Tensor finish(at::Tensor y, const at::Tensor& residual, Activation activatio
   return activation == Activation::kRelu ? at::relu(y) : y;
 }
 
+bool keeps(const ForwardContext& context) {
+  return context.micro_batch >= 0 || context.numerics.batch_norm == BatchNormMode::kDeferred;
+}
+
 void warn_of_one_value(const std::string& state, const at::Tensor& x) {
   static std::atomic<bool> is_logged = false;
   if (is_logged.exchange(true)) return;
@@ -110,14 +114,14 @@ at::Tensor BatchNorm2d::operator()(const at::Tensor& x, const ForwardContext& co
     result.y = finish(result.y, residual, activation);
   } else {
     const RunningStatistics running{state_.running_mean->value, state_.running_var->value, numbers_.momentum};
-    const bool updates_running = context.update_statistics && context.numerics.batch_norm != BatchNormMode::kDeferred;
+    const bool updates_running = context.update_statistics && !keeps(context);
     result = batch_norm_training(x, residual, weight(), bias(), numbers_.epsilon, activation,
                                  updates_running ? &running : nullptr);
   }
   if (result.statistics.count == 1 && !context.is_measurement) warn_of_one_value(state_.running_mean->name, x);
   if (context.update_statistics) {
-    if (context.numerics.batch_norm == BatchNormMode::kDeferred) {
-      pending_ = pooled(pending_, result.statistics);
+    if (keeps(context)) {
+      keep(context.micro_batch, result.statistics);
     } else if (result.has_updated_running) {
       count_batch();
     } else {
@@ -140,7 +144,13 @@ void BatchNorm2d::take_part_in_backward(const ForwardContext& context) const {
   if (context.replicas != nullptr) sync_gradient_of_others(channels(), *context.replicas);
 }
 
-BatchStatistics BatchNorm2d::collect() { return std::exchange(pending_, {}); }
+std::vector<BatchNorm2d::Collected> BatchNorm2d::collect() { return std::exchange(pending_, {}); }
+
+void BatchNorm2d::keep(std::int64_t micro_batch, const BatchStatistics& statistics) {
+  if (pending_.empty() || pending_.back().micro_batch != micro_batch) pending_.push_back({micro_batch, {}});
+  BatchStatistics& kept = pending_.back().statistics;
+  kept = pooled(kept, statistics);
+}
 
 void BatchNorm2d::take_in(const BatchStatistics& batch) {
   if (batch.count == 0) return;

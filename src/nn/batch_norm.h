@@ -68,8 +68,13 @@ class BatchNorm2d {
 
   [[nodiscard]] std::int64_t channels() const { return state_.running_mean->value.numel(); }
 
-  // Deferred mode: statistics of all samples since the last call. Micro mode: always empty.
-  [[nodiscard]] BatchStatistics collect();
+  struct Collected {
+    std::int64_t micro_batch;  // ForwardContext::micro_batch
+    BatchStatistics statistics;
+  };
+  // Statistics since the last call: one entry for each numbered micro-batch, pooled over the calls for it, in the order
+  // in which they ran. Deferred mode without numbers: at most one entry. Micro mode without numbers: none.
+  [[nodiscard]] std::vector<Collected> collect();
   // Updates the running statistics; an empty batch changes nothing.
   void take_in(const BatchStatistics& batch);
 
@@ -77,10 +82,11 @@ class BatchNorm2d {
   [[nodiscard]] at::Tensor weight() const;
   [[nodiscard]] at::Tensor bias() const;
   void count_batch();
+  void keep(std::int64_t micro_batch, const BatchStatistics& statistics);
 
   BatchNormState state_;  // batches_tracked: int64, 0-d
   BatchNormNumbers numbers_;
-  BatchStatistics pending_;  // deferred mode: float64, joined over micro-batches
+  std::vector<Collected> pending_;
 };
 
 }  // namespace sluice::nn

@@ -83,6 +83,9 @@ struct ForwardContext {
   at::Tensor step_in_memory = {};
   // [micro_batch] int64, positions in the data set; they key dropout.
   at::Tensor sample_ids;
+  // Number of the micro-batch over all replicas of the step: running statistics are kept by it until
+  // BatchNorm2d::collect(). -1: in mode kMicro they take in each micro-batch at once.
+  std::int64_t micro_batch = -1;
   // False when a forward pass is repeated (recomputation): running statistics must not change.
   bool update_statistics = true;
   // Only timed: the values do not matter and cause no warnings.

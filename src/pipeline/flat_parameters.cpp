@@ -1,6 +1,7 @@
 #include "pipeline/flat_parameters.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -87,9 +88,13 @@ void FlatParameters::adopt_parameters(const std::vector<nn::Parameter*>& paramet
     leaves_.push_back(leaf);
   }
   is_settled_.assign(leaves_.size(), 1);
+  std::vector<GradientTree::Shape> shapes;
+  for (const ParameterEntry& entry : entries_) shapes.push_back({entry.sizes, entry.strides, entry.begin});
+  tree_ = GradientTree(gradients_, std::move(shapes));
 }
 
 void FlatParameters::begin_gradients() {
+  has_tree_ = false;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (!entries_[i].is_trained) continue;
     leaves_[i].mutable_grad() = at::Tensor();
@@ -97,7 +102,34 @@ void FlatParameters::begin_gradients() {
   }
 }
 
+void FlatParameters::begin_gradient_tree(const TreePart& part, PassWatch* watch) {
+  watch_ = watch;
+  begin_gradients();
+  is_settled_.assign(leaves_.size(), 1);
+  has_tree_ = true;
+  tree_.begin(part);
+}
+
+void FlatParameters::begin_micro_batch(std::int64_t micro_batch) {
+  std::vector<std::size_t> trained;
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (entries_[i].is_trained) trained.push_back(i);
+  begin_micro_batch(micro_batch, trained);
+}
+
+void FlatParameters::begin_micro_batch(std::int64_t micro_batch, const std::vector<std::size_t>& entries) {
+  check(std::ranges::find(is_settled_, 0) == is_settled_.end(), "the gradients of the last micro-batch in the tree");
+  micro_batch_ = micro_batch;
+  for (const std::size_t entry : entries) is_settled_[entry] = 0;
+}
+
+at::Tensor FlatParameters::take_unsettled(std::size_t entry) {
+  is_settled_[entry] = 1;
+  return std::exchange(leaves_[entry].mutable_grad(), at::Tensor());
+}
+
 void FlatParameters::begin_gradients_in_place() {
+  has_tree_ = false;
   settle_gradients();
   const at::NoGradGuard no_grad;
   gradients_.zero_();
@@ -107,8 +139,12 @@ void FlatParameters::settle_gradient(std::size_t entry) {
   if (is_settled_[entry] != 0) return;
   is_settled_[entry] = 1;
   const at::NoGradGuard no_grad;
-  at::Tensor part = view(gradients_, entries_[entry]);
   at::Tensor& gradient = leaves_[entry].mutable_grad();
+  if (has_tree_) {
+    if (watch_ != nullptr && gradient.defined()) watch_->on_gradient(micro_batch_, entries_[entry].name, gradient);
+    return tree_.add(entry, micro_batch_, std::exchange(gradient, at::Tensor()));
+  }
+  at::Tensor part = view(gradients_, entries_[entry]);
   if (gradient.defined()) {
     // Adding to zero turns -0 into 0; a copy would keep -0.
     at::add_out(part, gradient, at::scalar_tensor(0, gradient.options().device(at::kCPU)));

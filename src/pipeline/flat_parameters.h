@@ -2,8 +2,9 @@
 // the reducer make few calls. Local replicas in the same memory share one flat value tensor; each has its own gradient.
 // Order: trained parameters, then trained copies of tied parameters (nn::Parameter), then untrained ones. An optimizer
 // therefore updates a front part, and untrained parameters have no gradient.
-// A pass starts with undefined gradients, and a parameter's first gradient is written to the flat tensor. Threads:
-// values are written between steps only.
+// A pass starts with undefined gradients, and a parameter's first gradient is written to the flat tensor; or each
+// micro-batch does, whose gradients are added in the order of a tree (gradient_tree.h).
+// Threads: values are written between steps only.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,8 @@
 
 #include "core/ids.h"
 #include "nn/layer.h"
+#include "pipeline/gradient_tree.h"
+#include "pipeline/pass_watch.h"
 
 namespace sluice::pipeline {
 
@@ -48,8 +51,18 @@ class FlatParameters {
   void begin_gradients();
   // begin_gradients() for recorded work (device/graph.h): gradients start as zeros, with the same bits.
   void begin_gradients_in_place();
-  // Call when autograd has given this entry's leaf a gradient, which is moved or added to the flat tensor.
+  // begin_gradients() for sums in the order of a tree. Call begin_micro_batch() before the backward of each micro-batch
+  // (numbered over all replicas), and settle_gradients() after it.
+  void begin_gradient_tree(const TreePart& part, PassWatch* watch = nullptr);
+  void begin_micro_batch(std::int64_t micro_batch);
+  // For the deferred part of a micro-batch: the entries that it completes.
+  void begin_micro_batch(std::int64_t micro_batch, const std::vector<std::size_t>& entries);
+  [[nodiscard]] bool has_tree() const { return has_tree_; }
+  [[nodiscard]] const std::shared_ptr<NodeGradients>& node_gradients() const { return tree_.nodes(); }
+  // Call when autograd has given this entry's leaf a gradient, which is moved or added to the flat tensor or the tree.
   void settle_gradient(std::size_t entry);
+  // Takes an unfinished gradient out of its leaf. Call settle_gradient() when it is complete.
+  [[nodiscard]] at::Tensor take_unsettled(std::size_t entry);
   // settle_gradient() for all entries; entries without a gradient get zeros.
   void settle_gradients();
   // [elements]: the floating-point buffers of batch-norm; may be empty.
@@ -73,11 +86,17 @@ class FlatParameters {
   std::int64_t updated_elements_ = 0;
   std::int64_t trained_elements_ = 0;
   std::vector<at::Tensor> leaves_;
-  std::vector<char> is_settled_;  // [entry]: its leaf's gradient is a view of gradients_, or it is not trained
+  // [entry]: not trained, or its leaf's gradient is a view of gradients_; with a tree: the current micro-batch's
+  // gradient is in the tree.
+  std::vector<char> is_settled_;
   std::vector<nn::Buffer*> buffers_;
   at::Tensor values_;
   at::Tensor gradients_;
   at::Tensor running_statistics_;
+  GradientTree tree_;
+  bool has_tree_ = false;  // in this pass
+  PassWatch* watch_ = nullptr;
+  std::int64_t micro_batch_ = 0;
 };
 
 }  // namespace sluice::pipeline

@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "core/check.h"
+#include "core/parts.h"
 #include "pipeline/micro_batch.h"
 
 namespace sluice::pipeline {
@@ -71,6 +72,20 @@ std::vector<PrefixShare> prefix_shares(const std::vector<std::int64_t>& sizes, i
       shares.push_back({MicroBatchId{static_cast<int>(micro_batch)}, DeviceId{device}, begin, begin + count});
       begin += count;
       left -= count;
+    }
+  }
+  return shares;
+}
+
+std::vector<PrefixShare> whole_prefix_shares(const std::vector<std::int64_t>& sizes, int devices) {
+  const auto filled = std::ranges::count_if(sizes, [](std::int64_t size) { return size > 0; });
+  std::vector<PrefixShare> shares;
+  std::int64_t number = 0;
+  for (int device = 0; device < devices; ++device) {
+    const std::int64_t end = part_begin(filled, devices, device + 1);
+    for (; number < end; ++number) {
+      const int micro_batch = static_cast<int>(number);
+      shares.push_back({MicroBatchId{micro_batch}, DeviceId{device}, 0, sizes.at(micro_batch)});
     }
   }
   return shares;

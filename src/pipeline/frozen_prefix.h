@@ -57,6 +57,9 @@ struct PrefixShare {
 // Equal consecutive shares (up to one sample), split where a micro-batch ends. sizes: samples of each micro-batch.
 [[nodiscard]] std::vector<PrefixShare> prefix_shares(const std::vector<std::int64_t>& sizes, int devices);
 
+// Whole micro-batches, equally many for each device up to one.
+[[nodiscard]] std::vector<PrefixShare> whole_prefix_shares(const std::vector<std::int64_t>& sizes, int devices);
+
 [[nodiscard]] LayerList take_first(LayerList& layers, int count);
 
 }  // namespace sluice::pipeline

@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "core/check.h"
+#include "core/parts.h"
 
 namespace sluice::pipeline {
 
@@ -45,6 +48,37 @@ std::vector<MicroBatch> split(const MicroBatch& batch, int parts) {
     begin += size;
   }
   return micro_batches;
+}
+
+std::vector<std::vector<MicroBatch>> deal_out(const MicroBatch& batch, const DealtOut& how, int parts, int count) {
+  std::vector<std::vector<MicroBatch>> all;
+  std::int64_t begin = 0;
+  for (int part = 0; part < parts; ++part) {
+    const std::int64_t own = part_range(how.all, how.parts, how.begin + part).size();
+    check(own <= count, "at least as many micro-batches in the schedule as a replica gets");
+    auto& of_part = all.emplace_back();
+    for (int i = 0; i < count; ++i) {
+      const std::int64_t end = i < own ? std::min(begin + how.size, batch.samples()) : begin;
+      check(i >= own || end > begin, "a sample in each micro-batch that is dealt out");
+      of_part.push_back(part_of(batch, begin, end));
+      begin = end;
+    }
+  }
+  check(begin == batch.samples(), "every sample in a micro-batch");
+  return all;
+}
+
+void trim_padding(MicroBatch& batch, std::size_t mask) {
+  if (batch.samples() == 0 || mask >= batch.inputs.size() || !batch.inputs[mask].defined()) return;
+  const std::int64_t width = batch.inputs[mask].size(1);
+  const at::Tensor used = batch.inputs[mask].ne(0).any(0).nonzero();
+  const std::int64_t longest = used.numel() > 0 ? used.max().item<std::int64_t>() + 1 : 1;
+  for (Tensors* tensors : {&batch.inputs, &batch.targets}) {
+    for (at::Tensor& tensor : *tensors) {
+      if (tensor.defined() && tensor.dim() > 1 && tensor.size(1) == width)
+        tensor = tensor.narrow(1, 0, longest).contiguous();
+    }
+  }
 }
 
 }  // namespace sluice::pipeline

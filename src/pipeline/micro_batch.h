@@ -42,4 +42,20 @@ struct MicroBatch {
 
 [[nodiscard]] std::vector<MicroBatch> split(const MicroBatch& batch, int parts);
 
+// [part][micro-batch]: micro-batches of `size` samples, of which the last may be short, dealt out as by core/parts.h.
+// Each part has `count` of them; those that are left over are empty. `begin`: the part of all `parts` that `batch`
+// begins with; `all`: the micro-batches of all parts.
+struct DealtOut {
+  std::int64_t size = 1;
+  std::int64_t all = 0;
+  std::int64_t parts = 1;
+  std::int64_t begin = 0;
+};
+[[nodiscard]] std::vector<std::vector<MicroBatch>> deal_out(const MicroBatch& batch, const DealtOut& how, int parts,
+                                                            int count);
+
+// Cuts off the last columns that inputs[mask] ([n, width], 0 for padding) has for no sample, from all tensors of that
+// width. A batch without that input is not padded.
+void trim_padding(MicroBatch& batch, std::size_t mask);
+
 }  // namespace sluice::pipeline

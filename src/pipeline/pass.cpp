@@ -19,14 +19,14 @@
 namespace sluice::pipeline {
 namespace {
 
-std::vector<std::vector<PrefixShare>> shares_of(const Grid& grid,
-                                                const std::vector<std::vector<MicroBatch>>& micro_batches) {
+std::vector<std::vector<PrefixShare>> shares_of(const Grid& grid, const PassRequest& request) {
   std::vector<std::vector<PrefixShare>> shares;
   if (grid.prefixes.empty()) return shares;
-  for (const auto& of_replica : micro_batches) {
+  for (const auto& of_replica : request.micro_batches) {
     std::vector<std::int64_t> sizes;
     for (const MicroBatch& micro_batch : of_replica) sizes.push_back(micro_batch.samples());
-    shares.push_back(prefix_shares(sizes, grid.devices()));
+    shares.push_back(request.splits_micro_batches ? prefix_shares(sizes, grid.devices())
+                                                  : whole_prefix_shares(sizes, grid.devices()));
   }
   return shares;
 }
@@ -46,7 +46,7 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
       activations_(static_cast<std::size_t>(grid_->replicas()) * grid_->stages_per_replica()),
       gradients_(activations_.size()),
       features_(grid_->prefixes.size()),
-      prefix_shares_(shares_of(*grid_, request_.micro_batches)),
+      prefix_shares_(shares_of(*grid_, request_)),
       standings_(grid_->slots()) {
   const Schedule& schedule = request_.schedule;
   check(schedule.stages == grid_->stages_per_replica(), "a schedule with the executor's number of stages");
@@ -142,7 +142,12 @@ void Pass::work(const Slot& slot, const SlotStreams& streams) {
     thread.runner.begin_pass({.step = request_.context.step,
                               .gradient_scale = request_.gradient_scale,
                               .micro_batches = request_.schedule.micro_batches});
-    if (request_.context.training) for_own_stages([&](Stage& stage) { thread.runner.begin_gradients(stage); });
+    if (request_.context.training) {
+      for_own_stages([&](Stage& stage) {
+        if (request_.tree.empty()) return thread.runner.begin_gradients(stage);
+        stage.begin_gradient_tree(request_.tree[index(slot.replica)], request_.watch.get());
+      });
+    }
     run_prefix(thread);
     run_actions(thread);
     for_own_stages([&](Stage& stage) {
@@ -233,6 +238,9 @@ StagePass Pass::pass_of(DeviceThread& thread, const Action& action) {
   pass.context.sample_ids = sample_ids_of(thread, action.micro_batch);
   pass.context.replicas = thread.replicas.get();
   pass.context.targets = targets_of_tokens(thread, action);
+  pass.watch = request_.watch.get();
+  if (!request_.tree.empty())
+    pass.context.micro_batch = request_.tree[index(thread.replica())].own.begin + index(action.micro_batch);
   thread.runner.prepare(pass, thread.spans.marks());
   return pass;
 }

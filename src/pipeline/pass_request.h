@@ -14,6 +14,7 @@
 #include "pipeline/failure.h"
 #include "pipeline/feature_source.h"
 #include "pipeline/micro_batch.h"
+#include "pipeline/pass_watch.h"
 #include "pipeline/schedule/action.h"
 #include "pipeline/stage.h"
 
@@ -34,12 +35,17 @@ struct PassRequest {
   std::string less_memory{kLessTrainingMemory};  // advice for out of memory
   bool keep_logits = false;                      // in the result; otherwise they are freed after scoring
   double gradient_scale = 1.0;                   // 1 / targets of the global batch
+  // [replica], training only: gradients are added in the order of a tree. Empty: as the schedule runs them. Requires:
+  // the sync admits every micro-batch, and no `graphs`.
+  std::vector<TreePart> tree = {};
+  std::shared_ptr<PassWatch> watch = nullptr;  // with `tree`; may be null
   // [device]: for synchronised batch-norm with other processes; empty if there are none.
   std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
   // Training only: decides which micro-batches may run and receives complete gradients. May be null.
   std::shared_ptr<comm::ReplicaSync> sync;
   std::shared_ptr<FeatureSource> features;
-  AfterGradient after_gradient;  // training only; may be null
+  bool splits_micro_batches = true;  // over the devices that run frozen layers; false: each device runs whole ones
+  AfterGradient after_gradient;      // training only; may be null
   // From Executor::make_graphs(): records the pass, or runs what an earlier pass with the same schedule, loss, options
   // and shapes recorded. Requires: a training pass that runs every micro-batch. Null: runs directly.
   std::shared_ptr<PassGraphs> graphs;

@@ -20,24 +20,6 @@
 namespace sluice::pipeline {
 namespace {
 
-// Called by autograd once per backward, after it has added to the parameter's gradient.
-class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
- public:
-  // `parameters` must outlive the leaf's backward.
-  ReadyHook(FlatParameters& parameters, std::size_t entry, std::shared_ptr<const GradientReady> on_ready)
-      : parameters_(parameters), entry_(entry), on_ready_(std::move(on_ready)) {}
-
-  void operator()(const torch::autograd::Variable&) override {
-    parameters_.settle_gradient(entry_);
-    if (*on_ready_) (*on_ready_)(parameters_.entries()[entry_].id);
-  }
-
- private:
-  FlatParameters& parameters_;
-  std::size_t entry_;
-  std::shared_ptr<const GradientReady> on_ready_;
-};
-
 bool has_graph(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 
 bool carries_gradient(const at::Tensor& tensor) { return tensor.defined() && tensor.is_floating_point(); }
@@ -97,6 +79,24 @@ bool layer_is_trained(const std::unique_ptr<nn::Layer>& layer) {
 
 }  // namespace
 
+// Called by autograd once per backward, after it has added to the parameter's gradient.
+class Stage::ReadyHook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  // `parameters` must outlive the leaf's backward.
+  ReadyHook(FlatParameters& parameters, std::size_t entry, std::shared_ptr<const HookWork> work)
+      : parameters_(parameters), entry_(entry), work_(std::move(work)) {}
+
+  void operator()(const torch::autograd::Variable&) override {
+    if (work_->settles) parameters_.settle_gradient(entry_);
+    if (work_->on_ready) work_->on_ready(parameters_.entries()[entry_].id);
+  }
+
+ private:
+  FlatParameters& parameters_;
+  std::size_t entry_;
+  std::shared_ptr<const HookWork> work_;
+};
+
 std::shared_ptr<void> charge_transformed_weights() {
   return std::make_shared<device::MemoryScope>(device::MemoryKind::kTransformedWeights);
 }
@@ -127,7 +127,7 @@ void Stage::install_gradient_hooks() {
   for (std::size_t i = 0; i < parameters_->entries().size(); ++i) {
     if (!parameters_->entries()[i].is_trained) continue;
     torch::autograd::impl::set_post_acc_grad_hooks(parameters_->leaves()[i],
-                                                   std::make_unique<ReadyHook>(*parameters_, i, on_ready_));
+                                                   std::make_unique<ReadyHook>(*parameters_, i, hook_work_));
   }
 }
 
@@ -143,10 +143,12 @@ std::string Stage::work_on(const MicroBatch& samples) const {
 }
 
 Tensors Stage::run_layer(std::size_t layer, const Tensors& inputs, const nn::ForwardContext& context,
-                         ActionMarks* marks) {
+                         ActionMarks* marks, PassWatch* watch) {
   work_.layer = layers_[layer].get();
   const LayerMark mark(marks, work_.layer->name());
-  return layers_[layer]->forward_all(inputs, context);
+  Tensors outputs = layers_[layer]->forward_all(inputs, context);
+  if (watch != nullptr) watch->on_outputs(context.micro_batch, work_.layer->name(), outputs);
+  return outputs;
 }
 
 Tensors Stage::forward(MicroBatchId micro_batch, const Tensors& inputs, const StagePass& pass) {
@@ -183,7 +185,7 @@ Tensors Stage::forward_keeping_graph(const Tensors& inputs, InFlight& state) {
     if (state.live) state.live->hold_all(state.leaves, state.holds);
   }
   for (std::size_t i = 0; i < layers_.size(); ++i)
-    outputs = run_layer(i, outputs, state.pass.context, state.pass.marks);
+    outputs = run_layer(i, outputs, state.pass.context, state.pass.marks, state.pass.watch);
   if (state.pass.has_loss) {
     state.outputs = outputs;
   } else {
@@ -207,7 +209,7 @@ Tensors Stage::forward_keeping_inputs(const Tensors& inputs, InFlight& state) {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     state.inputs.push_back(i < first ? Tensors() : outputs);
     if (state.live) state.live->hold_all(state.inputs.back(), state.holds);
-    outputs = run_layer(i, outputs, state.pass.context, state.pass.marks);
+    outputs = run_layer(i, outputs, state.pass.context, state.pass.marks, state.pass.watch);
   }
   if (state.pass.has_loss) state.outputs = outputs;
   return outputs;
@@ -246,28 +248,40 @@ Tensors Stage::backward(MicroBatchId micro_batch, const Tensors& gradients, cons
   in_flight_.erase(found);
   state.holds.clear();  // backward frees the tensors one by one
   work_ = {.what = "backward"};
-  *on_ready_ = on_ready;
+  if (parameters_->has_tree()) parameters_->begin_micro_batch(first_of_tree_ + index(micro_batch));
+  *hook_work_ = {.on_ready = on_ready, .settles = !(parameters_->has_tree() && state.queue)};
   Tensors input_gradients;
   try {
     input_gradients =
         options_.recompute ? backward_recomputing(state, gradients) : backward_through_graph(state, gradients);
   } catch (...) {
-    *on_ready_ = nullptr;
+    *hook_work_ = {};
     throw;
   }
-  *on_ready_ = nullptr;
-  parameters_->settle_gradients();  // deferred weight gradients are added to zeros
-  if (state.queue) {
-    Deferred deferred{.queue = std::move(state.queue)};
-    if (state.live) {
-      for (const at::Tensor& tensor : deferred.queue->kept()) deferred.holds.push_back(state.live->hold(tensor));
-    }
-    deferred_.emplace(index(micro_batch), std::move(deferred));
-  }
+  *hook_work_ = {};
+  if (state.queue) defer(micro_batch, state);
+  parameters_->settle_gradients();  // without a tree, deferred weight gradients are added to zeros
   state = {};
   if (live_bytes_) live_bytes_->end_action();
   work_ = {};
   return input_gradients;
+}
+
+void Stage::defer(MicroBatchId micro_batch, InFlight& state) {
+  Deferred deferred{.queue = std::move(state.queue)};
+  if (state.live) {
+    for (const at::Tensor& tensor : deferred.queue->kept()) deferred.holds.push_back(state.live->hold(tensor));
+  }
+  for (std::size_t i = 0; parameters_->has_tree() && i < parameters_->leaves().size(); ++i) {
+    if (deferred.queue->waits_for(parameters_->leaves()[i]))
+      deferred.unfinished.emplace_back(i, parameters_->take_unsettled(i));
+  }
+  deferred_.emplace(index(micro_batch), std::move(deferred));
+}
+
+void Stage::begin_gradient_tree(const TreePart& part, PassWatch* watch) {
+  first_of_tree_ = part.own.begin;
+  parameters_->begin_gradient_tree(part, watch);
 }
 
 Tensors Stage::backward_through_graph(InFlight& state, const Tensors& gradients) {
@@ -307,19 +321,27 @@ void Stage::take_part_in_backward(const StagePass& pass) const {
   }
 }
 
+void Stage::reopen(MicroBatchId micro_batch, Deferred& deferred) {
+  std::vector<std::size_t> entries;
+  for (auto& [entry, gradient] : deferred.unfinished) {
+    entries.push_back(entry);
+    parameters_->leaves()[entry].mutable_grad() = std::exchange(gradient, at::Tensor());
+  }
+  parameters_->begin_micro_batch(first_of_tree_ + index(micro_batch), entries);
+}
+
 void Stage::weight_gradient(MicroBatchId micro_batch, const GradientReady& on_ready) {
   const auto found = deferred_.find(index(micro_batch));
   check(found != deferred_.end(), concat("deferred weight gradients of micro-batch ", index(micro_batch)));
   nn::WeightGradQueue& queue = *found->second.queue;
   work_ = {.what = "weight gradients"};
-  if (on_ready) {
-    report(*parameters_, on_ready, [&](const at::Tensor& leaf) { return !queue.waits_for(leaf); });
-    queue.run([&](const at::Tensor& done) {
-      report(*parameters_, on_ready, [&](const at::Tensor& leaf) { return leaf.is_same(done); });
-    });
-  } else {
-    queue.run();
-  }
+  if (parameters_->has_tree()) reopen(micro_batch, found->second);
+  if (on_ready) report(*parameters_, on_ready, [&](const at::Tensor& leaf) { return !queue.waits_for(leaf); });
+  queue.run([&](const at::Tensor& done) {
+    for (auto& [entry, gradient] : found->second.unfinished)
+      if (parameters_->leaves()[entry].is_same(done)) parameters_->settle_gradient(entry);
+    if (on_ready) report(*parameters_, on_ready, [&](const at::Tensor& leaf) { return leaf.is_same(done); });
+  });
   deferred_.erase(found);
   work_ = {};
 }

@@ -25,6 +25,7 @@
 #include "pipeline/flat_parameters.h"
 #include "pipeline/live_bytes.h"
 #include "pipeline/micro_batch.h"
+#include "pipeline/pass_watch.h"
 
 namespace sluice::pipeline {
 
@@ -42,6 +43,7 @@ struct StagePass {
   bool splits_backward = false;      // backward() defers the weight gradients to weight_gradient()
   bool keeps_transformed = false;    // keeps transformed weights until end_pass(), for other micro-batches
   ActionMarks* marks = nullptr;      // notified of each layer; may be null
+  PassWatch* watch = nullptr;        // notified of each layer's outputs in forward(); may be null
 };
 
 // The gradient that backward starts with at the loss: a number, or its address on the device ([1], float64).
@@ -87,9 +89,11 @@ class Stage {
   // parameter with its share, and at once for the other trained ones: for a step's last weight gradient.
   void weight_gradient(MicroBatchId micro_batch, const GradientReady& on_ready);
 
-  // Call one of the first two before the first backward of a pass. Call settle_gradients() after the last backward, and
-  // also in a pass without backward (flat_parameters.h).
+  // Call one of the first three before the first backward of a pass. Call settle_gradients() after the last backward,
+  // and also in a pass without backward (flat_parameters.h).
   void begin_gradients() { parameters_->begin_gradients(); }
+  // begin_gradients() for sums in the order of a tree. Micro-batch i of the pass is number part.own.begin + i.
+  void begin_gradient_tree(const TreePart& part, PassWatch* watch = nullptr);
   void begin_gradients_in_place() { parameters_->begin_gradients_in_place(); }
   void settle_gradients() { parameters_->settle_gradients(); }
   // Reports all trained parameters in the order of their backward: the last ones first.
@@ -121,7 +125,15 @@ class Stage {
   struct Deferred {
     std::unique_ptr<nn::WeightGradQueue> queue;
     std::vector<LiveBytes::Hold> holds;
+    // With a tree, [entry]: what backward() gave a parameter whose gradient weight_gradient() completes.
+    std::vector<std::pair<std::size_t, at::Tensor>> unfinished;
   };
+
+  struct HookWork {
+    GradientReady on_ready;
+    bool settles = true;  // false: backward() settles the gradients when it knows which are complete
+  };
+  class ReadyHook;
 
   struct Work {
     const char* what = nullptr;        // null: no work
@@ -129,7 +141,7 @@ class Stage {
   };
 
   [[nodiscard]] Tensors run_layer(std::size_t layer, const Tensors& inputs, const nn::ForwardContext& context,
-                                  ActionMarks* marks);
+                                  ActionMarks* marks, PassWatch* watch = nullptr);
   void install_gradient_hooks();
   // Layers before this one need no backward.
   [[nodiscard]] std::size_t first_trained_layer(const StagePass& pass) const;
@@ -137,6 +149,8 @@ class Stage {
   [[nodiscard]] Tensors forward_keeping_inputs(const Tensors& inputs, InFlight& state);
   [[nodiscard]] static Tensors backward_through_graph(InFlight& state, const Tensors& gradients);
   [[nodiscard]] Tensors backward_recomputing(InFlight& state, Tensors gradients);
+  void defer(MicroBatchId micro_batch, InFlight& state);
+  void reopen(MicroBatchId micro_batch, Deferred& deferred);
 
   StageId id_;
   Options options_;
@@ -147,8 +161,9 @@ class Stage {
   std::unordered_map<int, InFlight> in_flight_;  // by micro-batch
   std::unordered_map<int, Deferred> deferred_;   // by micro-batch
   Work work_;
-  // Called by the hooks on the parameters; set only during the last backward of a step.
-  std::shared_ptr<GradientReady> on_ready_ = std::make_shared<GradientReady>();
+  std::int64_t first_of_tree_ = 0;  // number of micro-batch 0 of the pass
+  // What the hooks on the parameters do; `on_ready` is set only during the last backward of a step.
+  std::shared_ptr<HookWork> hook_work_ = std::make_shared<HookWork>();
 };
 
 }  // namespace sluice::pipeline

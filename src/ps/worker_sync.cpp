@@ -107,7 +107,7 @@ at::Tensor statistics_of(const std::vector<comm::SyncedStage>& stages) {
 
 WorkerSync::WorkerSync(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes,
                        std::shared_ptr<ServerLink> link, WorkerSyncOptions options)
-    : sum_(std::move(stages), bucket_bytes,
+    : sum_(std::move(stages), {.bucket_bytes = bucket_bytes},
            [this](int stage, int bucket, const device::Event& summed) {
              if (goes_ahead_) thread_->add(stage, bucket, summed);
            }),

@@ -56,7 +56,7 @@ at::Tensor tree_of(int first, int replicas, int width) {
 
 void expect_sums(int replicas, Order order, const std::vector<device::Device>& devices) {
   const comm::SyncedStage synced = stage_of(replicas, at::kFloat, devices);
-  LocalSum sum({synced}, 2 * kSize * sizeof(float), {}, order);
+  LocalSum sum({synced}, {.bucket_bytes = 2 * kSize * sizeof(float), .order = order});
   at::Tensor exact = at::zeros({kParams * kSize}, at::kDouble), magnitudes = exact.clone();
   for (int r = 0; r < replicas; ++r) {
     exact += gradient_of(r, at::kFloat).to(at::kDouble);
@@ -77,7 +77,7 @@ void expect_sums(int replicas, Order order, const std::vector<device::Device>& d
 TEST(LocalSum, OnCpuDevicesReplicasAreAddedInTurn) {
   for (const int replicas : {1, 2, 3, 5}) {
     const comm::SyncedStage synced = stage_of(replicas, at::kFloat, {});
-    LocalSum sum({synced}, 2 * kSize * sizeof(float));
+    LocalSum sum({synced}, {.bucket_bytes = 2 * kSize * sizeof(float)});
     at::Tensor in_turn = gradient_of(0, at::kFloat);
     for (int r = 1; r < replicas; ++r) in_turn = in_turn + gradient_of(r, at::kFloat);
     for (int r = 0; r < replicas; ++r) synced.gradients[r].copy_(gradient_of(r, at::kFloat));
@@ -95,7 +95,7 @@ TEST(LocalSum, InPairsTheSumIsTheTreesBitForBitAndAsNearAsItsDepthSays) {
 TEST(LocalSum, InPairsInFloat64TheSumIsTheClosedForm) {
   for (const int replicas : {2, 3, 6, 16}) {
     const comm::SyncedStage synced = stage_of(replicas, at::kDouble, {});
-    LocalSum sum({synced}, 2 * kSize * sizeof(double), {}, Order::kInPairs);
+    LocalSum sum({synced}, {.bucket_bytes = 2 * kSize * sizeof(double), .order = Order::kInPairs});
     for (int r = 0; r < replicas; ++r) synced.gradients[r].fill_(r + 1);
     run_step(sum, replicas);
     EXPECT_TRUE(
@@ -105,7 +105,7 @@ TEST(LocalSum, InPairsInFloat64TheSumIsTheClosedForm) {
 
 TEST(LocalSum, AStepAfterOneThatFailedBeginsAnew) {
   const comm::SyncedStage synced = stage_of(2, at::kDouble, {});
-  LocalSum sum({synced}, 2 * kSize * sizeof(double));
+  LocalSum sum({synced}, {.bucket_bytes = 2 * kSize * sizeof(double)});
   sum.begin_step();
   sum.on_backward_done(ReplicaId{1}, StageId{0});  // and replica 0 has failed
   for (int r = 0; r < 2; ++r) synced.gradients[r].fill_(r + 1);

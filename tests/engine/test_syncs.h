@@ -20,7 +20,7 @@ namespace sluice::engine::test {
 // Adds up the replicas of this process, and is asked what comes of it.
 class LocalSync : public comm::ReplicaSync {
  public:
-  explicit LocalSync(SyncRequest request) : sum_(std::move(request.stages), /*bucket_bytes=*/400) {}
+  explicit LocalSync(SyncRequest request) : sum_(std::move(request.stages), {.bucket_bytes = 400}) {}
 
   [[nodiscard]] bool begin_step(const comm::StepStart& start) override {
     start_ = start;

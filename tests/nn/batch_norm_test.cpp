@@ -86,6 +86,32 @@ class RunningStatistics : public testing::TestWithParam<at::ScalarType> {
   at::Tensor batch_;
 };
 
+void take_in_collected(BatchNorm2d& norm) {
+  for (const BatchNorm2d::Collected& collected : norm.collect()) norm.take_in(collected.statistics);
+}
+
+// Numbered micro-batches are kept apart, in whichever order they run, also if a layer is called twice for one.
+TEST_P(RunningStatistics, NumberedMicroBatchesWaitUntilTheyAreCollected) {
+  Harness layer(GetParam());
+  const auto micro = micro_batches();
+  for (const std::int64_t number : {2, 0, 1})
+    layer.forward(micro[static_cast<std::size_t>(number)], {.training = true, .micro_batch = number});
+  EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), 0);
+  const std::vector<BatchNorm2d::Collected> collected = layer.norm.collect();
+  ASSERT_EQ(collected.size(), 3U);
+  for (const auto& [number, statistics] : collected) {
+    const auto [variance, mean] = at::var_mean(micro[static_cast<std::size_t>(number)].to(at::kDouble),
+                                               at::IntArrayRef{0, 2, 3}, /*unbiased=*/false);
+    EXPECT_LE(relative_error(statistics.mean, mean), 1e-6);
+    EXPECT_LE(relative_error(statistics.variance, variance), 1e-6);
+  }
+  EXPECT_TRUE(layer.norm.collect().empty());
+  for (int call = 0; call < 2; ++call) layer.forward(micro[0], {.training = true, .micro_batch = 5});
+  const auto twice = layer.norm.collect();
+  ASSERT_EQ(twice.size(), 1U);
+  EXPECT_EQ(twice.front().statistics.count, 2 * micro[0].numel() / 16);
+}
+
 TEST_P(RunningStatistics, MicroFollowsEveryMicroBatchAsTorchDoes) {
   Harness layer(GetParam());
   at::Tensor mean = at::zeros({16}, at::kDouble), variance = at::ones({16}, at::kDouble);
@@ -93,7 +119,7 @@ TEST_P(RunningStatistics, MicroFollowsEveryMicroBatchAsTorchDoes) {
     layer.forward(micro, {.training = true});
     at::native_batch_norm(micro.to(at::kDouble), {}, {}, mean, variance, true, 0.1, 1e-5);
   }
-  layer.norm.take_in(layer.norm.collect());
+  take_in_collected(layer.norm);
   EXPECT_LE(relative_error(layer.buffer(0), mean), 1e-6);
   EXPECT_LE(relative_error(layer.buffer(1), variance), 1e-6);
   EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), 3);
@@ -106,14 +132,14 @@ TEST_P(RunningStatistics, DeferredTakesTheWholeMiniBatchOnceShortLastMicroBatchI
       layer.forward(micro, {.training = true, .numerics = {.batch_norm = BatchNormMode::kDeferred}});
     }
     EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), batch);
-    layer.norm.take_in(layer.norm.collect());
+    take_in_collected(layer.norm);
   }
   // Twice the same batch: running = 0.81 * initial + 0.19 * batch, with the unbiased variance of all 7 * 15 values.
   const auto [variance, mean] = at::var_mean(batch_.to(at::kDouble), at::IntArrayRef{0, 2, 3}, /*unbiased=*/true);
   EXPECT_LE(relative_error(layer.buffer(0), mean * 0.19), 1e-6);
   EXPECT_LE(relative_error(layer.buffer(1), variance * 0.19 + 0.81), 1e-6);
   EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), 2);
-  layer.norm.take_in(layer.norm.collect());  // nothing pending
+  take_in_collected(layer.norm);  // nothing pending
   EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), 2);
 }
 
@@ -123,7 +149,7 @@ TEST_P(RunningStatistics, BothModesNormaliseAlikeAndARepeatedForwardLeavesThemAl
   const at::Tensor mean = layer.buffer(0).clone();
   const at::Tensor deferred = layer.forward(
       batch_, {.training = true, .numerics = {.batch_norm = BatchNormMode::kDeferred}, .update_statistics = false});
-  layer.norm.take_in(layer.norm.collect());
+  take_in_collected(layer.norm);
   EXPECT_TRUE(at::equal(micro, deferred));
   EXPECT_TRUE(at::equal(layer.buffer(0), mean));
   EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), 1);

@@ -1,6 +1,7 @@
 #include "train/plan/choose_plan.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -79,7 +80,7 @@ std::vector<LayerCost> layer_costs(const Setup& setup) {
   const std::int64_t size = micro_batch_size(setup);
   if (const auto found = measure::find_costs(setup.config.pipeline.cost_cache, workload_of(setup), size)) {
     log_info("using the layer costs in ", found->source, "; delete the file to measure them again");
-    return found->profile.costs();
+    return with_waiting_gradients(found->profile.costs(), setup);
   }
   log_info("measuring ", counted(setup.layers, "layer"), " of ", setup.model.name, "; time budget ",
            human_duration(layers_budget(setup)), " (a third of pipeline.planning_budget_s)");
@@ -87,7 +88,15 @@ std::vector<LayerCost> layer_costs(const Setup& setup) {
   if (profile.micro_batch == size)
     measure::keep_costs(setup.config.pipeline.cost_cache, workload_of(setup),
                         profile);  // not if it is smaller
-  return profile.costs();
+  return with_waiting_gradients(profile.costs(), setup);
+}
+
+std::vector<LayerCost> with_waiting_gradients(std::vector<LayerCost> costs, const Setup& setup) {
+  if (!setup.config.train.is_reproducible_by_layout()) return costs;
+  const auto waiting = std::bit_width(static_cast<unsigned>(configured_chunks(setup))) - 1;
+  // Like these weights, they exist while a pass has several micro-batches.
+  for (LayerCost& layer : costs) layer.transformed_bytes += static_cast<std::uint64_t>(waiting) * layer.gradient_bytes;
+  return costs;
 }
 
 double layers_budget(const Setup& setup) { return setup.config.pipeline.planning_budget_s / 3; }

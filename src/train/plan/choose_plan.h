@@ -29,6 +29,9 @@ namespace sluice::train {
 
 [[nodiscard]] std::vector<LayerCost> layer_costs(const Setup& setup);
 
+// Adds the memory of gradients that wait for their turn in a sum (pipeline/gradient_tree.h) with train.reproducible.
+[[nodiscard]] std::vector<LayerCost> with_waiting_gradients(std::vector<LayerCost> costs, const Setup& setup);
+
 // Shares of pipeline.planning_budget_s in seconds: a third for layer costs, the rest for chunk trials.
 [[nodiscard]] double layers_budget(const Setup& setup);
 [[nodiscard]] double chunks_budget(const Setup& setup);

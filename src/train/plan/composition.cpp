@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "data/fields.h"
 #include "device/graph.h"
 #include "models/model.h"
 #include "train/plan/freeze_planner.h"
@@ -44,6 +45,9 @@ engine::TrainStepOptions step_options(const Setup& setup) {
           .seed = setup.config.train.seed,
           .numerics = numerics_of(setup.config),
           .clip_norm = setup.config.train.clip_norm,
+          .micro_batch = setup.config.train.is_reproducible_by_layout() ? setup.config.train.micro_batch : 0,
+          .padding_mask = setup.config.data.pad == "longest" ? data::kMask : "",
+          .sums_in_bf16 = setup.config.replicas.bucket_type == "bf16",
           .sums_gradients = freeze::needs_gradients(policy_of(setup)),
           .memory_is_limited = setup.config.device.memory_limit.bytes > 0,
           .less_memory = less_memory(setup.config),

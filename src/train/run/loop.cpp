@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "engine/divergence.h"
+#include "train/setup/digests.h"
 #include "train/setup/noise_watch.h"
 #include "train/setup/step_batch.h"
 #include "train/setup/stop_signal.h"
@@ -216,6 +217,7 @@ std::optional<RecordedStep> Loop::next_step(double lr) {
   engine::StepRequest request{
       .counts_scores = number % options_.score_every_steps == 0 || number == options_.total_steps,
       .stop = StopSignal::requested(),
+      .takes_digests = options_.digest_layers && digest_is_due(number),
       .take_norms = noise_is_due(number, options_.train.noise_scale_every_steps)};
   for (StepObserver* observer : parts_.observers) observer->before_step(number);
   if (parts_.peers.are_there) parts_.engine.remember_buffers();
@@ -245,6 +247,7 @@ void Loop::train_one_step() {
   const profiler::StepBreakdown breakdown = record_step(*step, step->lr.value_or(lr));
   parts_.engine.forget_buffers();
   is_changing_ = false;  // the step is complete in state and records
+  record_digests();
   const SeenStep seen{.number = progress_.steps_done,
                       .spans = step->spans,
                       .stats = step->stats,
@@ -272,6 +275,17 @@ profiler::StepBreakdown Loop::record_step(const RecordedStep& step, double lr) {
   parts_.records.step(record, step, is_finished());
   if (batch.batch + 1 == batch.batches || is_finished()) report_features();
   return record.breakdown;
+}
+
+bool Loop::digest_is_due(std::int64_t step) const {
+  return options_.digest_every > 0 && (step % options_.digest_every == 0 || step == options_.total_steps);
+}
+
+void Loop::record_digests() {
+  if (!keeps_records() || !digest_is_due(progress_.steps_done) || !parts_.steps.holds_weights()) return;
+  nlohmann::ordered_json fields = digests_of(progress_.steps_done, kept().capture(progress_));
+  if (options_.digest_layers) fields["layers"] = to_json(parts_.engine.step().last_digests());
+  parts_.records.event("digest", fields);
 }
 
 void Loop::report_features() {
@@ -312,7 +326,7 @@ std::optional<ScoreSums> Loop::evaluate_all(bool of_average) {
     const engine::EvalStats stats = [&] {
       const Away away(*this, of_average ? Away::What::kChanges : Away::What::kStays);
       engine::TrainStep& step = parts_.engine.step();
-      return step.evaluate(as_micro_batch(*batch, step.task()), StopSignal::requested(), judge ? &outputs : nullptr);
+      return step.evaluate(as_step_batch(*batch, step.task()), StopSignal::requested(), judge ? &outputs : nullptr);
     }();
     if (judge && outputs.defined()) judge->add(batch->sample_ids, outputs);
     report_outside_of_steps();  // makes room for the next batch's spans

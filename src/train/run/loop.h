@@ -29,7 +29,9 @@ struct LoopOptions {
   config::TrainConfig train;
   Scores scores = {};                  // of the task
   std::int64_t score_every_steps = 1;  // the same in every process
-  bool keeps_best = false;             // keep the best evaluation's checkpoint; requires kept records
+  std::int64_t digest_every = 0;       // steps; the same in every process; 0: no digests
+  bool digest_layers = false;
+  bool keeps_best = false;  // keep the best evaluation's checkpoint; requires kept records
   bool saves_at_end = true;
   std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
   double checkpoint_every_minutes = 0;      // 0: not by time
@@ -122,6 +124,8 @@ class Loop {
   [[nodiscard]] bool wants_last_save() const { return options_.saves_at_end && !is_saved(); }
   void report_outside_of_steps();
   void report_features();
+  [[nodiscard]] bool digest_is_due(std::int64_t step) const;
+  void record_digests();
   void check_records();
   [[noreturn]] void end_without_records(const std::filesystem::path& gone);
   void save();

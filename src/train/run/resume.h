@@ -16,6 +16,9 @@ enum class NewData { kRefused, kAccepted };
 void check_resumable(const config::Config& config, const RunState& state, const std::string& source,
                      NewData new_data = NewData::kRefused);
 
+// With train.reproducible: if other devices or libraries computed the state.
+void warn_of_other_arithmetic(const Setup& setup, const RunState& state, const std::string& source);
+
 // Position in the current data. Other training data are rejected unless accepted; then, if their number differs, the
 // current epoch ends and the log says so. Other test data give a warning.
 [[nodiscard]] Progress progress_in(const Setup& setup, const RunState& state, const std::string& source,

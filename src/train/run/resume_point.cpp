@@ -124,6 +124,7 @@ std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const Tra
                       " a parameter server; start a new run with model.weights set to its model.safetensors");
   }
   check_resumable(setup.config, point.state, point.source, new_data);
+  warn_of_other_arithmetic(setup, point.state, point.source);
   const optim::LrSchedule saved_rates = saved_lr_schedule(setup, point.state, point.source);
   point.state.progress = progress_in(setup, point.state, point.source, new_data);
   if (!evaluates_the_same(setup, point.state)) {
@@ -185,6 +186,8 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
   return {.total_steps = setup.total_steps,
           .train = std::move(train),
           .scores = setup.task->scores(),
+          .digest_every = config.log.digest_every,
+          .digest_layers = config.log.digest_layers,
           .keeps_best = config.checkpoint.best,
           .saves_at_end = config.checkpoint.at_end,
           .checkpoint_every_steps = config.checkpoint.every_steps,

@@ -30,6 +30,7 @@ storage::CheckpointContents contents_at(const Training& training, const Progress
                        .changes = training.plans.changes,
                        .norms = training.plans.norms,
                        .processes = training.setup.process.processes,
+                       .arithmetic = arithmetic_of(training.setup.devices),
                        .server = training.updates != nullptr ? training.updates->state() : nlohmann::json(),
                        .metrics = metrics,
                        .config_toml = training.start.state.config_toml,

@@ -11,10 +11,12 @@ bool runs_on_gpus(const Setup& setup) { return cpu_slots(setup.devices) < std::s
 
 data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
   const config::Config& config = setup.config;
+  const bool is_by_layout = config.train.is_reproducible_by_layout();
   return {.batch_size = setup.global_batch,
           .share = {.first = std::int64_t{setup.process.rank} * replicas,
                     .count = replicas,
-                    .parts = std::int64_t{setup.process.processes} * replicas},
+                    .parts = std::int64_t{setup.process.processes} * replicas,
+                    .unit = is_by_layout ? config.train.micro_batch : 1},
           .threads = config.data.workers,
           .prefetch = config.data.prefetch,
           .shard_window = config.data.order == "shards" ? config.data.shuffle_window : 0,
@@ -43,7 +45,7 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
           .epochs = epochs_of(setup),
           .pins = runs_on_gpus(setup),
           .gives_bytes = runs_on_gpus(setup),
-          .keeps_samples_local = keeps_features(config) && setup.process.processes > 1,
+          .keeps_samples_local = keeps_features(config) && setup.process.processes > 1 && !is_by_layout,
           .masking = setup.masking};
 }
 

@@ -315,7 +315,7 @@ optim::OptimizerOptions optimizer_options(const config::Config& config) {
 
 void apply_libtorch_settings(const config::Config& config) {
   at::Context& context = at::globalContext();
-  if (config.train.deterministic) {
+  if (config.train.deterministic || config.train.is_reproducible_by_layout()) {
     context.setDeterministicAlgorithms(true, /*warn_only=*/true);
     context.setDeterministicFillUninitializedMemory(false);
   }

@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
+
+#include <ATen/Version.h>
+#include <torch/version.h>
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "storage/checkpoint_store.h"
 #include "train/setup/noise_watch.h"
 
@@ -98,6 +103,18 @@ std::optional<FreezeRecord> freeze_record_from(const nlohmann::json& change) {
 
 }  // namespace
 
+std::string arithmetic_of(const std::vector<device::Device>& devices) {
+  std::set<std::string> names;
+  for (const device::DeviceDescription& known : device::list_devices()) {
+    const bool is_used = std::ranges::any_of(devices, [&](const device::Device& own) {
+      return own == known.device || (own.kind == device::DeviceKind::kCpu && known.device.kind == own.kind);
+    });
+    if (is_used) names.insert(known.model);
+  }
+  return concat(join(std::vector<std::string>(names.begin(), names.end()), " and "), " with ", at::get_cpu_capability(),
+                ", LibTorch ", TORCH_VERSION);
+}
+
 nlohmann::json RunState::to_json() const {
   nlohmann::json json{{"state_format", kStateFormat},
                       {"step", progress.steps_done},
@@ -119,6 +136,7 @@ nlohmann::json RunState::to_json() const {
   const bool are_finite = std::ranges::all_of(norms, [](double norm) { return std::isfinite(norm); });
   if (!norms.empty() && are_finite) json["norms"] = norms;
   if (processes > 0) json["processes"] = processes;
+  if (!arithmetic.empty()) json["arithmetic"] = arithmetic;
   if (!server.is_null()) json["server"] = server;
   if (progress.noise.estimates > 0) json["noise_scale"] = noise_to_json(progress.noise);
   if (data) json["data"] = data->to_json();
@@ -146,6 +164,7 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
       state.changes.push_back(
           {change.at("after"), plan_from(change.at("plan")), change.at("refused"), freeze_record_from(change)});
     state.processes = json.value("processes", 0);
+    state.arithmetic = json.value("arithmetic", "");
     state.server = json.value("server", nlohmann::json());
     state.norms = json.value("norms", std::vector<double>{});
     state.metrics = {json.at("metrics").at("bytes"), json.at("metrics").at("time_s")};

@@ -11,6 +11,7 @@
 
 #include "core/plan.h"
 #include "data/loader.h"
+#include "device/device.h"
 #include "engine/state.h"
 #include "freeze/policy.h"
 #include "report/metrics_writer.h"
@@ -59,6 +60,7 @@ struct RunState {
   std::vector<PlanChange> changes;
   std::vector<double> norms;  // RunPlans::norms
   int processes = 0;          // of the run that saved it; 0: unknown
+  std::string arithmetic;     // what the bits depend on besides the configuration (arithmetic_of()); may be empty
   nlohmann::json server;      // UpdateSource::state(); null without a parameter server
   report::MetricsPosition metrics;
   std::string config_toml;
@@ -67,6 +69,9 @@ struct RunState {
   [[nodiscard]] nlohmann::json to_json() const;
   [[nodiscard]] static RunState from_json(const nlohmann::json& json, const std::string& source);
 };
+
+// The devices and libraries of this process, whose kernels decide the rounding.
+[[nodiscard]] std::string arithmetic_of(const std::vector<device::Device>& devices);
 
 [[nodiscard]] nlohmann::ordered_json plan_json(const Plan& plan);
 

@@ -37,6 +37,10 @@ bool has_batch_norms(const config::Config& config) {
   }
 }
 
+bool decides_rounding(const config::Config& config, const std::string& key) {
+  return config.train.is_reproducible_by_layout() && (key == "train.micro_batch" || key == "device.threads");
+}
+
 bool sizes_micro_batches(const config::Config& config, const std::string& key) {
   if (!is_one_of(kMicroBatch, key)) return false;
   const bool spans_replicas = config.pipeline.batch_norm == "sync" && config.train.micro_batch == 0;
@@ -63,7 +67,7 @@ std::vector<Difference> find_learned_differences(const config::Config& config, c
   std::erase_if(differences, [&](const Difference& difference) {
     const std::string& key = difference.key;
     return !is_learned_from(key) && !(lowers_by_evaluations && is_one_of(kEvaluations, key)) &&
-           !sizes_micro_batches(config, key);
+           !sizes_micro_batches(config, key) && !decides_rounding(config, key);
   });
   return differences;
 }

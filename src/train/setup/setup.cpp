@@ -345,7 +345,7 @@ measure::Workload workload_of(const Setup& setup) {
           .numerics = numerics_of(setup.config),
           .replicas = count_replicas(setup),
           .optimizer = optimizer_options(setup.config),
-          .is_deterministic = setup.config.train.deterministic,
+          .is_deterministic = setup.config.train.deterministic || setup.config.train.is_reproducible_by_layout(),
           .tf32 = setup.config.device.tf32,
           .memory_limit = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes)};
 }

@@ -36,7 +36,7 @@ namespace sluice::train {
 }
 
 [[nodiscard]] inline engine::StepBatch as_step_batch(const data::Batch& batch, const task::Task& task) {
-  return {as_micro_batch(batch, task), batch.global_size, batch.epoch * batch.batches + batch.batch};
+  return {as_micro_batch(batch, task), batch.global_size, batch.epoch * batch.batches + batch.batch, batch.first};
 }
 
 }  // namespace sluice::train

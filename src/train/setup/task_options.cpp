@@ -165,7 +165,7 @@ data::TextOptions text_options(const config::Config& config, const models::Model
                             .max_length = data.max_length > 0 ? data.max_length : positions,
                             .stride = data.stride,
                             .pads_to_max = data.pad == "max",
-                            .always_has_mask = keeps_features(config),
+                            .always_has_mask = keeps_features(config) || config.train.is_reproducible_by_layout(),
                             .pack = packing_of(data.pack),
                             .text = data.text_column,
                             .text2 = data.pair_column,

@@ -40,6 +40,7 @@ config::Config proof_config(config::Config config, const MemoryQuestion& questio
   const std::int64_t processes = question.request.replicas / cell.plan.replicas;
   config.train.global_batch = cell.global_batch / processes;
   config.train.micro_batch = 0;
+  config.train.reproducible = "off";  // it needs a micro-batch
   config.pipeline.chunks = cell.chunks;
   config.pipeline.partition = cell.plan.partition.layers_per_stage;
   config.pipeline.recompute = recompute_choice(cell.plan);

@@ -43,6 +43,7 @@ config::Config with_shape(config::Config config, const profiler::ProfileShape& s
   config.pipeline.chunks = shape.chunks;
   config.pipeline.recompute = {};
   config.train.micro_batch = 0;
+  config.train.reproducible = "off";  // it needs a micro-batch
   config.replicas.local = shape.replicas;
   config.profile.steps = 3;
   return short_run(std::move(config), {});

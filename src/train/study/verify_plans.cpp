@@ -69,6 +69,7 @@ config::Config with_plan(config::Config config, const Plan& plan, int threads) {
   config.pipeline.recompute = recompute_choice(plan);
   config.replicas.local = plan.replicas;
   config.train.micro_batch = 0;
+  config.train.reproducible = "off";  // it needs a micro-batch
   if (threads > 0) config.device.threads = threads;
   return config;
 }

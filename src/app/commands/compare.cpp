@@ -1,0 +1,38 @@
+#include <memory>
+#include <string>
+
+#include "app/commands.h"
+#include "app/options.h"
+#include "report/compare_runs.h"
+
+namespace sluice::app {
+namespace {
+
+constexpr int kDiffer = 1;  // exit code
+
+struct CompareArguments {
+  std::string a, b;
+  OutputArguments output;
+};
+
+void run_compare_command(const CompareArguments& arguments) {
+  const report::RunComparison comparison = report::compare_runs(arguments.a, arguments.b);
+  arguments.output.print(report::to_json(comparison), report::describe(comparison));
+  if (comparison.first) throw CLI::RuntimeError(kDiffer);
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "compare",
+      "Find the first step, and with log.digest_layers the layer, in which two runs differ. Exit code 0: "
+      "all digests are equal; 1: they differ");
+  const auto arguments = std::make_shared<CompareArguments>();
+  command->add_option("RUN_A", arguments->a, "A run directory")->required()->check(not_empty);
+  command->add_option("RUN_B", arguments->b, "Another run directory")->required()->check(not_empty);
+  arguments->output.add_to(*command);
+  command->callback([arguments] { run_compare_command(*arguments); });
+}
+
+}  // namespace sluice::app

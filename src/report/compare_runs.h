@@ -1,0 +1,35 @@
+// compare_runs: the first difference between two runs by their digests (`digest` records in metrics.jsonl, with layers
+// if log.digest_layers was set). Errors: ConfigError for a path that is no run directory; DataError if the records
+// cannot be read or have no step in common.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace sluice::report {
+
+struct RunDifference {
+  std::int64_t step = 0;
+  std::int64_t equal_until = 0;  // last step before it with equal digests; 0: none
+  std::string what;  // "weights", "optimizer" or "ema"; with layers: "forward", "backward", "sum", "update", "buffers"
+  std::string name;  // of the layer, parameter or buffer; empty without layers
+  std::optional<std::int64_t> micro_batch;  // of "forward" and "backward"
+};
+
+struct RunComparison {
+  std::int64_t digests = 0;    // steps that both runs have digests of
+  std::int64_t last_step = 0;  // of these
+  std::optional<RunDifference> first;
+};
+
+[[nodiscard]] RunComparison compare_runs(const std::filesystem::path& a, const std::filesystem::path& b);
+
+// {"first_difference": {...} or null, "digests": n, "last_step": n}
+[[nodiscard]] nlohmann::ordered_json to_json(const RunComparison& comparison);
+[[nodiscard]] std::string describe(const RunComparison& comparison);
+
+}  // namespace sluice::report

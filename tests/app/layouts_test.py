@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""train.reproducible = "layout": runs in random layouts end with the same bits, step by step.
+
+    layouts_test.py [unittest options]        SLUICE_BINARY names the binary; LAYOUTS: random layouts of each model
+
+A layout: stages, virtual stages, schedule, partition, recomputation, replicas, processes, size of buckets, changes of
+plan in mid-run, and kills with a resume in another layout. The first run of each model is the reference: one device.
+"""
+
+import json
+import os
+import pathlib
+import random
+import tempfile
+import unittest
+
+import long_tests
+import sluice_cli as cli
+
+try:
+    import torch
+    import transformers
+    from text_case import make_tokenizer, questions
+except ImportError:
+    torch = None
+
+MICRO_BATCH, BATCH, SAMPLES = 4, 24, 76  # 6 micro-batches in a step, the last of each epoch has 1; 4 steps an epoch
+STEPS = 60 if long_tests.RUN else 21
+LAYOUTS = int(os.environ.get("LAYOUTS", "34" if long_tests.RUN else "2"))
+SCHEDULES = ("gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v")
+VIRTUAL = ("interleaved", "looped-bfs", "zb-v", "dualpipe-v")
+
+
+def shapes(**model):
+    return {"model": {"image_size": 16, **model}, "data": {"name": "shapes", "samples": SAMPLES}}
+
+
+class Layouts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+
+    def configuration(self, name, tables, **train):
+        tables = {table: dict(values) for table, values in tables.items()}
+        tables["device"] = {"list": "cpu", "threads": 1}
+        tables["train"] = {"steps": STEPS, "global_batch": BATCH, "micro_batch": MICRO_BATCH, "eval_batch": 16,
+                           "eval_every_steps": 10, "optimizer": "adamw", "lr": 2e-3, "clip_norm": 1.0, "seed": 5,
+                           "reproducible": "layout", **train}
+        tables["log"] = {"digest_every": 1, "tensorboard": False}
+        tables["checkpoint"] = {"every_steps": 5, "keep": 100}
+        return cli.write_config(self.folder / f"{name}.toml", **tables)
+
+    def draw(self, rng, layers, changes):
+        """A layout: [(processes, options)], one for each part of the run; each part but the last is killed."""
+        parts = []
+        for _ in range(1 if rng.random() < 0.7 else 2):
+            schedule = rng.choice(SCHEDULES)
+            virtual = 2 if schedule in VIRTUAL else 1
+            stages = rng.randint(1, min(4, layers // virtual))
+            pipeline = {"stages": stages, "schedule": schedule, "recompute": rng.choice(["none", "none", "layer"])}
+            if rng.random() < 0.5:
+                cuts = sorted(rng.sample(range(1, layers), stages * virtual - 1))
+                pipeline["partition"] = [b - a for a, b in zip([0, *cuts], [*cuts, layers])]
+            elif changes and rng.random() < 0.4 and schedule == "1f1b":
+                pipeline["changes"] = [f"{rng.randint(2, 9)}: stages = {rng.randint(1, min(4, layers))}"]
+            most = max(1, 8 // stages)
+            replicas = rng.randint(1, min(3, most))
+            processes = rng.randint(1, min(4, max(1, most // replicas)))
+            parts.append((processes, cli.options(pipeline=pipeline, replicas={"local": replicas, "bucket_mb": rng.choice([0.01, 25])})))
+        return parts
+
+    def run_layout(self, config, run, parts, rng):
+        """Runs it; None if the layout is refused (a schedule that needs more micro-batches)."""
+        for number, (processes, options) in enumerate(parts):
+            resume = ["--resume", "auto"] if number > 0 else []
+            at = {} if number + 1 == len(parts) else {"SLUICE_KILL_AT": f"{rng.choice(['gradients-summed', 'weights-updated'])}:{rng.randint(7, 15)}"}
+            victim = rng.randrange(processes)
+            done = cli.finish_all(cli.start_ranks(processes, "train", config, "--run-dir", run, *options, *resume,
+                                                  environments_of={victim: at})
+                                  if processes > 1 else
+                                  [cli.start("train", config, "--run-dir", run, *options, *resume, env=os.environ | at)])
+            if 2 in [process.returncode for process in done]:
+                self.assertRegex(cli.error_of(done[0]), "micro-batches|chunks|layers", done[0].stderr)
+                return None
+            if not at:
+                self.assertEqual([process.returncode for process in done], [0] * processes, done[0].stderr[-3000:])
+            else:
+                self.assertIn(-9, [process.returncode for process in done])
+        return run
+
+    def assert_same_in_all(self, name, config, layers, changes=True):
+        reference = self.folder / f"{name}-reference"
+        cli.must_run("train", config, "--run-dir", reference)
+        self.assertEqual(len(cli.events(reference, "digest")), STEPS)
+        evaluations = [(event["loss"], event["samples"]) for event in cli.events(reference, "eval")]
+        rng = random.Random(f"{name} {os.environ.get('LAYOUT_SEED', 1)}")
+        ran = refused = 0
+        while ran < LAYOUTS:
+            parts = self.draw(rng, layers, changes)
+            run = self.run_layout(config, self.folder / f"{name}-{ran}-{refused}", parts, rng)
+            if run is None:
+                refused += 1
+                self.assertLess(refused, 3 * LAYOUTS + 5, "too many refused layouts")
+                continue
+            ran += 1
+            with self.subTest(model=name, layout=parts):
+                compared = cli.run("compare", reference, run, "--json")
+                self.assertEqual(compared.returncode, 0, compared.stdout + compared.stderr)
+                # A kill may take the last lines with it that rank 0 had not written.
+                self.assertGreaterEqual(json.loads(compared.stdout)["digests"], STEPS - len(parts) + 1)
+                self.assertEqual([(event["loss"], event["samples"]) for event in cli.events(run, "eval")], evaluations)
+                ends = [json.loads(cli.must_run("digest", path, "--json").stdout) for path in (reference, run)]
+                self.assertEqual(ends[0], ends[1])
+
+    def test_resnet(self):
+        self.assert_same_in_all("resnet8", self.configuration("resnet8", shapes(name="resnet8"), optimizer="momentum", lr=0.05), 5)
+
+    def test_resnet_deferred(self):
+        tables = shapes(name="resnet8") | {"pipeline": {"batch_norm": "deferred"}}
+        self.assert_same_in_all("deferred", self.configuration("deferred", tables, optimizer="rmsprop", clip_norm=0.0), 5)
+
+    def test_vit_with_dropout(self):
+        self.assert_same_in_all("vit", self.configuration("vit", shapes(name="vit", size="nano", patch_size=4, dropout=0.1), ema_decay=0.9), 6)
+
+    def test_vit_in_bfloat16(self):
+        config = self.configuration("bf16", shapes(name="vit", size="nano", patch_size=4, dropout=0.1) | {
+            "replicas": {"bucket_type": "bf16"}}, precision="bf16", optimizer="lamb")
+        self.assert_same_in_all("bf16", config, 6)
+
+    def test_gpt2_with_tied_weights(self):
+        (self.folder / "letters.txt").write_text("".join(random.Random(3).choices("abcdefgh \n", k=6000)), encoding="utf-8")
+        tables = {"model": {"name": "gpt2", "size": "nano", "dropout": 0.1},
+                  "data": {"name": "text", "path": str(self.folder / "letters.txt"), "limit": SAMPLES}}
+        self.assert_same_in_all("gpt2", self.configuration("gpt2", tables), 4)
+
+    @unittest.skipUnless(torch, "needs torch, tokenizers and transformers")
+    def test_bert_with_padding(self):
+        vocabulary = make_tokenizer(self.folder / "tokenizer.json")
+        rng = random.Random(1)
+        for name, count in (("train", SAMPLES), ("dev", 13)):
+            (self.folder / f"{name}.json").write_text(json.dumps(questions(rng, count)), encoding="utf-8")
+        torch.manual_seed(1)
+        transformers.BertForQuestionAnswering(transformers.BertConfig(
+            vocab_size=vocabulary, hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64,
+            max_position_embeddings=64)).save_pretrained(self.folder / "bert")
+        tables = {"model": {"name": "bert", "config": str(self.folder / "bert/config.json"), "weights": str(self.folder / "bert"),
+                            "task": "qa", "dropout": 0.1},
+                  "data": {"name": "squad", "path": str(self.folder), "tokenizer": str(self.folder / "tokenizer.json"),
+                           "max_length": 24, "stride": 4}}
+        self.assert_same_in_all("bert", self.configuration("bert", tables, epochs=1), 5)
+
+    @unittest.skipUnless(torch, "needs torch")
+    def test_exported_model(self):
+        import export_model
+        torch.manual_seed(1)
+        module = torch.nn.Sequential(
+            *[torch.nn.Sequential(torch.nn.Conv2d(3 if i == 0 else 16, 16, 3, padding=1), torch.nn.BatchNorm2d(16), torch.nn.ReLU(),
+                                  torch.nn.Dropout(0.1)) for i in range(3)],
+            torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(16, 10))
+        export_model.export_to(self.folder / "m.pt2", module, {"input": torch.randn(3, 3, 16, 16)})
+        tables = shapes(name="pt2", file=str(self.folder / "m.pt2"))
+        self.assert_same_in_all("pt2", self.configuration("pt2", tables, optimizer="adam"), 4)
+
+    def test_frozen_layers(self):
+        tables = shapes(name="vit", size="nano", patch_size=4, dropout=0.1) | {
+            "freeze": {"policy": "schedule", "schedule": ["1: 2", "3: 3"]}}
+        self.assert_same_in_all("frozen", self.configuration("frozen", tables), 6, changes=False)
+
+
+if __name__ == "__main__":
+    unittest.main()
