@@ -165,7 +165,7 @@ Exchange Communicator::exchange(const std::vector<at::Tensor>& send, const std::
     for (const auto& work : *all) {
       const bool has_ended =
           by_nccl ? wait_for(*work, true, limit, what) : as_peer_error(what, [&] { return work->wait(); });
-      if (!has_ended) throw PeerError(what, " was given up");
+      if (!has_ended) throw PeerError(what, " was ended, because another process failed or did not join in time");
     }
   };
   const auto queue = [all, what] {

@@ -53,12 +53,12 @@ class Pending {
   End end_;
 };
 
-// Messages between each two processes, of Communicator::exchange().
+// The messages of one Communicator::exchange().
 struct Exchange {
   // Returns when this process's messages have left and the others' are there. Errors: PeerError. With Gloo only abort()
   // or a lost connection ends it.
   std::function<void()> wait;
-  std::function<void()> queue_wait;  // as Pending::queue_wait()
+  std::function<void()> queue_wait;  // NCCL only: orders later work of the caller's current stream behind it
   // From any thread: ends wait() with an error. The communicator is then unusable.
   std::function<void()> abort;
 };
@@ -80,8 +80,8 @@ class Communicator {
   // GPU the sum runs after the work on the caller's current stream; it is complete when wait() returns.
   [[nodiscard]] Pending all_reduce(const at::Tensor& tensor, EndTime end_time = EndTime::kUnknown) const;
   // Sends send[p] to process p and receives receive[p] from it; those of this process are not touched. Tensors are
-  // dense, may be empty, and must live until the end. tag: tells apart exchanges that are under way at the same time,
-  // which may start in any order, unless by_nccl().
+  // dense, may be empty, and must live until the end. Both lists have size() entries. tag: tells apart exchanges that
+  // are under way at the same time, which may start in any order, unless by_nccl().
   [[nodiscard]] Exchange exchange(const std::vector<at::Tensor>& send, const std::vector<at::Tensor>& receive,
                                   int tag) const;
   [[nodiscard]] bool by_nccl() const;

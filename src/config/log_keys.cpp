@@ -12,12 +12,12 @@ Keys log_keys() {
        "PipeTransformer's format",
        kHow | kPerProcess | kAdvanced},
       {"log.digest_every", field<&Config::log, &LogConfig::digest_every>(), at_least(0), "steps",
-       "Steps between digests of weights and optimizer state in metrics.jsonl; the last step has one, too. 0: none",
+       "Steps between digests of weights and optimizer state in metrics.jsonl; the end of the run has one, too. 0: "
+       "none",
        kHow},
       {"log.digest_layers", field<&Config::log, &LogConfig::digest_layers>(), any(), "",
-       "Also write digests of each layer's outputs and gradients, for `sluice compare`; slow. Needs train.reproducible "
-       "= "
-       "\"layout\"",
+       "Also write digests of each layer's outputs and gradients, for `sluice compare`; slow. Needs "
+       "train.reproducible = \"layout\"",
        kHow | kAdvanced},
       {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "", "Write TensorBoard event files",
        kHow | kPerProcess},

@@ -156,10 +156,12 @@ class Rules {
 
   void check_reproducible() const {
     const auto& train = config_.train;
-    require(!config_.log.digest_layers || train.is_reproducible_by_layout(),
-            {"log.digest_layers", "train.reproducible"},
-            "log.digest_layers needs train.reproducible=\"layout\": otherwise gradients of micro-batches are not kept "
-            "apart");
+    const auto& log = config_.log;
+    require(!log.digest_layers || (train.is_reproducible_by_layout() && log.digest_every > 0),
+            {"log.digest_layers", "log.digest_every", "train.reproducible"},
+            "log.digest_layers needs log.digest_every above 0 and train.reproducible=\"layout\", which keeps the "
+            "gradients of "
+            "micro-batches apart; set them, or log.digest_layers=false");
     if (!train.is_reproducible_by_layout()) return;
     const auto needs = [&](bool ok, std::string_view key, const std::string& why) {
       require(ok, {"train.reproducible", key}, concat("train.reproducible=\"layout\" ", why));
@@ -196,12 +198,14 @@ class Rules {
     require(freeze.policy != "schedule" || !freeze.schedule.empty(), {"freeze.schedule", "freeze.policy"},
             R"(freeze.policy="schedule" needs freeze.schedule, for example ["3: 7", "5: 9"])");
     if (freeze.policy == "none") return;
-    const bool is_by_layout = config_.train.is_reproducible_by_layout();
-    const std::string exact = is_by_layout ? "train.reproducible" : "train.deterministic";
-    require(!freeze.policy.starts_with("gradient") || !(config_.train.deterministic || is_by_layout),
-            {"freeze.policy", exact},
-            concat("freeze.policy=\"", freeze.policy, "\" cannot be combined with ", exact,
-                   ": a resumed run would decide by another interval; choose linear or schedule"));
+    const char* const exact = config_.train.is_reproducible_by_layout() ? "train.reproducible"
+                              : config_.train.deterministic             ? "train.deterministic"
+                                                                        : nullptr;
+    if (exact != nullptr) {
+      require(!freeze.policy.starts_with("gradient"), {"freeze.policy", exact},
+              concat("freeze.policy=\"", freeze.policy, "\" cannot be combined with ", exact,
+                     ": a resumed run would decide by another interval; choose linear or schedule"));
+    }
     require(pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
             concat("freeze.policy=\"", freeze.policy,
                    "\" cannot be combined with pipeline.changes: both change the plan; remove one of them"));
@@ -229,11 +233,14 @@ class Rules {
     if (freeze.cache == "off" || freeze.policy == "none") return;
     require(freeze.cache_disk_bytes.bytes == 0 || freeze.cache != "memory", {"freeze.cache_disk_bytes", "freeze.cache"},
             "freeze.cache_disk_bytes is for freeze.cache=\"disk\" or \"auto\"; found \"memory\"");
-    const std::string exact = config_.train.is_reproducible_by_layout() ? "train.reproducible" : "train.deterministic";
-    require(!config_.train.deterministic && !config_.train.is_reproducible_by_layout(), {"freeze.cache", exact},
-            concat("freeze.cache=\"", freeze.cache, "\" cannot be combined with ", exact,
-                   ": a resumed run begins with an empty cache, and recomputed features may differ in the last bit; "
-                   "choose freeze.cache=\"off\""));
+    const bool is_by_layout = config_.train.is_reproducible_by_layout();
+    require(!config_.train.deterministic || is_by_layout, {"freeze.cache", "train.deterministic"},
+            concat("freeze.cache=\"", freeze.cache,
+                   "\" cannot be combined with train.deterministic: a resumed run begins with an empty cache, and "
+                   "recomputed features may differ in the last bit; choose freeze.cache=\"off\""));
+    require(!is_by_layout || freeze.cache_precision == "full", {"freeze.cache_precision", "train.reproducible"},
+            "freeze.cache_precision=\"bf16\" cannot be combined with train.reproducible: only features from the cache "
+            "would be rounded; choose \"full\"");
     require(data.views > 0 || !data.has_random_views(), {"freeze.cache", "data.views"},
             concat("freeze.cache=\"", freeze.cache,
                    "\" needs data.views with crops, flips or other random changes that are new in each epoch: no view "

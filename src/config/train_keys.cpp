@@ -125,7 +125,7 @@ Keys keys_of_the_rest() {
        "Use only kernels with reproducible results; slower on GPUs", kPerWorker},
       {"train.reproducible", train<&C::reproducible>(), words({"off", "layout"}), "",
        "layout: the same weights, bit for bit, for any number of stages, replicas and processes, any schedule and any "
-       "resume. Needs train.micro_batch and, on CPUs, device.threads"},
+       "resume. Needs train.micro_batch and device.threads"},
       {"train.eval_every_steps", train<&C::eval_every_steps>(), at_least(0), "steps",
        "Steps between evaluations. 0: train.eval_every_epochs gives the interval", kHow | kPerWorker},
       {"train.eval_every_epochs", train<&C::eval_every_epochs>(), at_least(1), "epochs",

@@ -12,6 +12,7 @@ namespace sluice {
 
 enum class ExitCode : int {
   kDone = 0,
+  kDifferent = 1,  // two runs differ: `sluice compare`
   kUsage = 2,
   kData = 3,
   kOutOfMemory = 4,

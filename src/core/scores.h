@@ -28,6 +28,16 @@ struct ScoreSums {
   [[nodiscard]] double percent(std::size_t sum) const { return 100.0 * sums[sum] / static_cast<double>(targets); }
 };
 
+// rows: [count, 1 + scores], the loss and the scores of micro-batches, added in their order. Without targets.
+[[nodiscard]] inline ScoreSums sum_in_order(const double* rows, std::int64_t count, std::size_t scores) {
+  ScoreSums all{.sums = std::vector<double>(scores)};
+  for (std::int64_t i = 0; i < count; ++i) {
+    all.loss_sum += *rows++;
+    for (double& sum : all.sums) sum += *rows++;
+  }
+  return all;
+}
+
 struct Score {
   std::string name;   // in records: "top1"
   std::string title;  // for readers: "top-1"

@@ -1,8 +1,8 @@
 // sum_tree: sums whose bits do not depend on who adds up which part. Leaves 0 .. n - 1 stand under a binary tree: node
 // (level, index) covers the leaves from index 2^level up to (index + 1) 2^level, as far as they exist. Its sum is the
 // sum of its left half plus that of its right half; a half without leaves is left out.
-// Who has a range of leaves adds up nodes_within() it: at most 2 log2(n) nodes, and one node for each aligned range of
-// 2^level leaves. The sums of all ranges' nodes complete the sum of the root.
+// A range of leaves can be reduced to one sum for each of nodes_within(range): at most 2 log2(n) nodes, and a single
+// one for an aligned range of 2^level leaves. The sums of all ranges' nodes complete the sum of the root.
 #pragma once
 
 #include <cstdint>

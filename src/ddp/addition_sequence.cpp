@@ -20,15 +20,15 @@ std::vector<Addition> add_in_pairs(int replicas) {
 
 TreeAdditions add_in_tree(std::span<const NumberRange> ranges, std::int64_t all) {
   TreeAdditions result;
-  TreeSum<Share> sum({ranges.front().begin, ranges.back().end}, all);
-  const auto add = [&](const TreeNode&, const Share& left, const Share& right) {
+  TreeSum<Summand> sum({ranges.front().begin, ranges.back().end}, all);
+  const auto add = [&](const TreeNode&, const Summand& left, const Summand& right) {
     result.additions.push_back({left, right});
     return left;
   };
   for (int replica = 0; replica < static_cast<int>(ranges.size()); ++replica) {
     int node = 0;
     for (const TreeNode& own : nodes_within(ranges[static_cast<std::size_t>(replica)], all))
-      sum.put(own, Share{replica, node++}, add);
+      sum.put(own, Summand{replica, node++}, add);
   }
   for (const TreeNode& node : nodes_within({ranges.front().begin, ranges.back().end}, all))
     result.sums.push_back(sum.at(node));

@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "ddp/squares.h"
+#include "device/round.h"
 
 namespace sluice::ddp {
 
@@ -69,7 +70,7 @@ std::vector<at::Tensor> LocalSum::sums_of(int stage, int bucket) const {
   const auto found = std::ranges::find_if(
       buckets_, [&](const BucketState& state) { return state.stage == stage && state.number == bucket; });
   std::vector<at::Tensor> sums;
-  for (const Share& share : tree_.sums) sums.push_back(share_of(*found, share));
+  for (const Summand& share : tree_.sums) sums.push_back(share_of(*found, share));
   return sums;
 }
 
@@ -81,7 +82,7 @@ int LocalSum::bucket_with(int stage, std::int64_t element) const {
   return found->number;
 }
 
-at::Tensor LocalSum::share_of(const BucketState& state, const Share& share) const {
+at::Tensor LocalSum::share_of(const BucketState& state, const Summand& share) const {
   const comm::SyncedStage& stage = stages_[state.stage];
   const at::Tensor& flat =
       share.node == 0 ? stage.gradients[share.replica] : stage.nodes[share.replica]->at(share.node);
@@ -103,7 +104,7 @@ void LocalSum::begin_step(const comm::StepStart& start) {
   takes_norms_ = start.takes_norms;
   is_in_tree_ = start.micro_batches > 0;
   if (is_in_tree_) {
-    check(!takes_norms_, "norms of replicas only without a tree, in which replicas have no gradient of their own");
+    check(!takes_norms_, "no norms of single replicas in a step with a tree");
     std::vector<NumberRange> ranges;
     for (std::int64_t r = 0; r < replicas(); ++r)
       ranges.push_back(
@@ -186,10 +187,10 @@ void LocalSum::add_up(BucketState& state) {
     const at::Tensor share =
         device::transfer(share_of(state, addition.from), state.ready[from_replica], into, {.from = from, .into = into});
     const at::Tensor sum = share_of(state, addition.into).add_(share);
-    if (is_in_tree_ && options_.rounds_to_bf16) sum.copy_(sum.to(at::kBFloat16));
+    if (is_in_tree_ && options_.rounds_to_bf16) device::round_to_bf16(sum);
     state.ready[into_replica] = into.record();
   }
-  for (const Share& share : is_in_tree_ ? tree_.sums : std::vector<Share>()) {
+  for (const Summand& share : is_in_tree_ ? tree_.sums : std::vector<Summand>()) {
     if (share.replica == 0) continue;
     const device::Stream& first = queue_of(state, 0);
     first.wait(state.ready[share.replica]);

@@ -35,7 +35,7 @@ class LocalSum {
     std::size_t bucket_bytes = 0;     // a bucket is closed if the next parameter would exceed this
     Order order = Order::kByDevices;  // kInPairs also applies to CPUs
     std::int64_t rank = 0, processes = 1;
-    bool rounds_to_bf16 = false;  // each sum of a tree
+    bool rounds_to_bf16 = false;  // rounds each sum of a tree
   };
 
   LocalSum(std::vector<comm::SyncedStage> stages, const Options& options, Complete complete = {});
@@ -87,7 +87,7 @@ class LocalSum {
   void add_up(BucketState& state);
   [[nodiscard]] const device::Stream& queue_of(const BucketState& state, int replica) const;
   void wait_for_queues() const;
-  [[nodiscard]] at::Tensor share_of(const BucketState& state, const Share& share) const;
+  [[nodiscard]] at::Tensor share_of(const BucketState& state, const Summand& share) const;
   [[nodiscard]] int replicas() const { return static_cast<int>(stages_.front().gradients.size()); }
 
   std::vector<comm::SyncedStage> stages_;

@@ -7,8 +7,8 @@
 #include <ATen/ATen.h>
 
 #include "core/check.h"
-#include "core/error.h"
 #include "core/parts.h"
+#include "core/scores.h"
 #include "core/sum_tree.h"
 
 namespace sluice::ddp {
@@ -53,7 +53,8 @@ void Reducer::connect(Network network) {
   if (small_ && options_.record_times) timing_.emplace(small_->rank(), small_->size());
   if (!network.lines.empty()) buckets_of_stage_.resize(local_.stages().size());
   for (Network::Line& of_network : network.lines) {
-    Line& line = *between_processes_.emplace_back(std::make_unique<Line>(Line{.network = std::move(of_network)}));
+    LineSums& line =
+        *between_processes_.emplace_back(std::make_unique<LineSums>(LineSums{.network = std::move(of_network)}));
     for (const int stage : line.network.stages) {
       const std::vector<at::Tensor> own = local_.buckets_of(stage);
       buckets_of_stage_[stage] = {&line, static_cast<int>(line.buckets.size()), static_cast<int>(own.size())};
@@ -77,22 +78,20 @@ bool Reducer::begin_step(const comm::StepStart& start) {
   return false;
 }
 
+std::int64_t Reducer::first_micro_batch(int process) const {
+  const auto replicas = std::ssize(local_.stages().front().gradients);
+  return part_begin(micro_batches_, processes() * replicas, process * replicas);
+}
+
 void Reducer::begin_tree(std::int64_t micro_batches) {
   std::vector<std::vector<TreeNode>> nodes;
-  const auto replicas = std::ssize(local_.stages().front().gradients);
-  const auto begin_of = [&](std::int64_t process) {
-    return part_begin(micro_batches, processes() * replicas, process * replicas);
-  };
-  for (std::int64_t process = 0; process < processes(); ++process)
-    nodes.push_back(nodes_within({begin_of(process), begin_of(process + 1)}, micro_batches));
+  for (int process = 0; process < processes(); ++process)
+    nodes.push_back(nodes_within({first_micro_batch(process), first_micro_batch(process + 1)}, micro_batches));
   exchanges_ = options_.sends_bf16 || !is_plain_sum(nodes);
   for (const auto& line : between_processes_) {
     if (!exchanges_) break;
-    if (line->buckets.front().is_cuda() && !line->network.communicator->by_nccl()) {
-      throw ConfigError(
-          "train.reproducible = \"layout\" sums GPUs' gradients with NCCL, but replicas.backend is \"gloo\"; "
-          "choose \"auto\" and give each process GPUs of its own");
-    }
+    check(line->buckets.empty() || !line->buckets.front().is_cuda() || line->network.communicator->by_nccl(),
+          "NCCL for GPUs' gradients in a tree");
     if (!line->tree) {
       line->tree = std::make_unique<TreeExchange>(line->network.communicator,
                                                   local_.stages()[line->network.stages.front()].devices.front(),
@@ -112,7 +111,7 @@ void Reducer::on_summed(int stage, int bucket, const device::Event& summed) {
   }
 }
 
-std::vector<SumTimes> Reducer::wait_for(const Line& line) const {
+std::vector<SumTimes> Reducer::wait_for(const LineSums& line) const {
   return exchanges_ ? line.tree->wait() : line.ordered->wait();
 }
 
@@ -123,7 +122,7 @@ std::int64_t Reducer::sent_bytes(const StageBuckets& of_stage, int bucket) const
 
 comm::StepOutcome Reducer::finish_step(const comm::Contribution& local) {
   local_.finish_step();
-  std::map<const Line*, std::vector<SumTimes>> of_lines;
+  std::map<const LineSums*, std::vector<SumTimes>> of_lines;
   for (const auto& line : between_processes_) of_lines[line.get()] = wait_for(*line);
   Times times;
   for (const StageBuckets& of_stage : buckets_of_stage_) {
@@ -173,9 +172,7 @@ at::Tensor Reducer::numbers_of(const comm::Contribution& local, const comm::Repl
     own_norms[3] = norms.per_big;
   }
   if (micro_batches_ > 0) {
-    const auto replicas = std::ssize(local_.stages().front().gradients);
-    double* row = data + before_micro_batches +
-                  (1 + scores) * part_begin(micro_batches_, processes() * replicas, rank() * replicas);
+    double* row = data + before_micro_batches + (1 + scores) * first_micro_batch(rank());
     for (const std::vector<double>& own : local.of_micro_batches) row = std::ranges::copy(own, row).out;
   }
   if (!timing_) return numbers;
@@ -207,15 +204,6 @@ void Reducer::report_times(const double* all_times, const Times& times, comm::St
   }
 }
 
-void Reducer::add_micro_batches(const double* rows, comm::Contribution& total) const {
-  total.loss_sum = 0;
-  std::ranges::fill(total.scores, 0.0);
-  for (std::int64_t m = 0; m < micro_batches_; ++m) {
-    total.loss_sum += *rows++;
-    for (double& score : total.scores) score += *rows++;
-  }
-}
-
 comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const comm::ReplicaNorms& norms,
                                     const Times& times) {
   const at::Tensor numbers = numbers_of(local, norms, times);
@@ -232,7 +220,11 @@ comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const comm:
     outcome.batches.push_back(static_cast<std::int64_t>(batches[process]));
   if (timing_) report_times(batches + processes(), times, outcome);
   const double* all_micro_batches = data + numbers.numel() - micro_batches_ * (1 + std::ssize(local.scores));
-  if (micro_batches_ > 0) add_micro_batches(all_micro_batches, outcome.total);
+  if (micro_batches_ > 0) {
+    ScoreSums sums = sum_in_order(all_micro_batches, micro_batches_, local.scores.size());
+    outcome.total.loss_sum = sums.loss_sum;
+    outcome.total.scores = std::move(sums.sums);
+  }
   if (!local.of_replicas.empty()) {
     const double* all = all_micro_batches - kNorms;
     outcome.norms = {

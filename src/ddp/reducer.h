@@ -62,31 +62,31 @@ class Reducer final : public comm::ReplicaSync {
                                       const Times& times) const;
   void report_times(const double* all_times, const Times& times, comm::StepOutcome& outcome);
 
-  struct Line {
+  struct LineSums {
     Network::Line network;
     std::vector<at::Tensor> buckets;
     std::unique_ptr<OrderedAllReduce> ordered;
     std::unique_ptr<TreeExchange> tree;  // null until a step needs it
   };
   struct StageBuckets {
-    Line* line;
+    LineSums* line;
     int first;
     int buckets;
   };
   void begin_tree(std::int64_t micro_batches);
   void on_summed(int stage, int bucket, const device::Event& summed);
-  [[nodiscard]] std::vector<SumTimes> wait_for(const Line& line) const;
+  [[nodiscard]] std::vector<SumTimes> wait_for(const LineSums& line) const;
   [[nodiscard]] std::int64_t sent_bytes(const StageBuckets& of_stage, int bucket) const;
-  void add_micro_batches(const double* rows, comm::Contribution& total) const;
+  [[nodiscard]] std::int64_t first_micro_batch(int process) const;  // of the current step
 
   ReducerOptions options_;
   LocalSum local_;
-  std::int64_t micro_batches_ = 0;                        // of the current step, as in comm::StepStart
-  bool exchanges_ = false;                                // the lines' trees sum the current step
-  std::vector<std::unique_ptr<Line>> between_processes_;  // [line]; empty with one process
-  std::vector<StageBuckets> buckets_of_stage_;            // [stage]; empty with one process
-  std::shared_ptr<comm::Communicator> small_;             // null with one process
-  std::optional<SyncTiming> timing_;                      // set if times are recorded and there are several processes
+  std::int64_t micro_batches_ = 0;                            // of the current step, as in comm::StepStart
+  bool exchanges_ = false;                                    // the lines' trees sum the current step
+  std::vector<std::unique_ptr<LineSums>> between_processes_;  // [line]; empty with one process
+  std::vector<StageBuckets> buckets_of_stage_;                // [stage]; empty with one process
+  std::shared_ptr<comm::Communicator> small_;                 // null with one process
+  std::optional<SyncTiming> timing_;  // set if times are recorded and there are several processes
 };
 
 }  // namespace sluice::ddp

@@ -9,9 +9,11 @@
 #include "core/check.h"
 #include "core/divided_up.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/own_time.h"
 #include "core/text.h"
 #include "device/memory.h"
+#include "device/round.h"
 
 namespace sluice::ddp {
 
@@ -92,7 +94,7 @@ void TreeExchange::add_up(Bucket& bucket) const {
   const device::StreamGuard guard(stream_);
   const auto add = [this](const TreeNode&, const at::Tensor& left, const at::Tensor& right) {
     at::Tensor sum = left.add_(right);
-    if (sends_bf16_) sum.copy_(sum.to(at::kBFloat16));
+    if (sends_bf16_) device::round_to_bf16(sum);
     return sum;
   };
   const at::Tensor own = piece_of(bucket.whole, communicator_->rank());
@@ -187,9 +189,13 @@ void TreeExchange::work() {
 
 // Requires: mutex_ is locked.
 void TreeExchange::abort() {
-  for (const Bucket& bucket : buckets_) {
-    if (bucket.first) bucket.first->abort();
-    if (bucket.second) bucket.second->abort();
+  try {
+    for (const Bucket& bucket : buckets_) {
+      if (bucket.first) bucket.first->abort();
+      if (bucket.second) bucket.second->abort();
+    }
+  } catch (const std::exception& error) {
+    log_warning("the exchange of ", communicator_->name(), " could not be ended: ", error.what());
   }
 }
 

@@ -3,7 +3,7 @@
 // If each process has one sum, that is as many bytes as a ring all-reduce sends.
 // On CPUs the messages of all buckets are under way at the same time, and a thread adds up the pieces. With NCCL they
 // are queued in the order of the buckets, as in ordered_all_reduce.h.
-// With Options::sends_bf16 all sums are bfloat16 numbers already (LocalSum::Options::rounds_to_bf16), so that sending
+// With sends_bf16 all sums are bfloat16 numbers already (LocalSum::Options::rounds_to_bf16), so that sending
 // them as bfloat16 loses nothing; the sums over processes are rounded too.
 // Threads: ready() from any; begin_step() and wait() from one, before and after the calls of a step.
 // Errors: PeerError, also if the others do not join within the communicator's limit.
@@ -39,7 +39,7 @@ class TreeExchange {
 
   // [process]: the nodes of its micro-batches, of `all` in the step.
   void begin_step(std::vector<std::vector<TreeNode>> nodes, std::int64_t all);
-  // sums: of this process's nodes, in order, as long as the bucket.
+  // sums: one for each of this process's nodes, in order, each with the bucket's number of elements.
   void ready(int bucket, const device::Event& summed, std::vector<at::Tensor> sums);
   // Blocks until every bucket is the sum over all processes. Times are of the host.
   [[nodiscard]] std::vector<SumTimes> wait();

@@ -51,7 +51,7 @@ EvalStats TrainStep::evaluate(const StepBatch& batch, bool stop, at::Tensor* log
 // The sums that evaluate_in_order() makes of the numbers of single micro-batches.
 class TrainStep::OrderedEvaluation {
  public:
-  OrderedEvaluation(const pipeline::DealtOut& how, std::int64_t scores)
+  OrderedEvaluation(const pipeline::MicroBatchParts& how, std::int64_t scores)
       : how_(how), rows_(at::zeros({how.all, 1 + scores}, at::kDouble)) {}
 
   // first: number of the pass's first micro-batch among those of its replica.
@@ -60,7 +60,7 @@ class TrainStep::OrderedEvaluation {
     auto next = numbers.begin();
     logits_.resize(result.micro_batches.size());
     for (std::size_t r = 0; r < result.micro_batches.size(); ++r) {
-      std::int64_t row = part_begin(how_.all, how_.parts, how_.begin + static_cast<std::int64_t>(r)) + first;
+      std::int64_t row = part_begin(how_.all, how_.parts, how_.first + static_cast<std::int64_t>(r)) + first;
       for (const pipeline::MicroBatchResult& own : result.micro_batches[r]) {
         if (!own.has_run) continue;
         rows_[row++].copy_(at::tensor(*next++, at::kDouble));
@@ -73,34 +73,18 @@ class TrainStep::OrderedEvaluation {
   [[nodiscard]] const at::Tensor& rows() const { return rows_; }
 
   [[nodiscard]] ScoreSums sums() const {
-    ScoreSums all{.sums = std::vector<double>(static_cast<std::size_t>(rows_.size(1) - 1))};
-    const auto* number = rows_.const_data_ptr<double>();
-    for (std::int64_t m = 0; m < how_.all; ++m) {
-      all.loss_sum += *number++;
-      for (double& sum : all.sums) sum += *number++;
-    }
-    return all;
+    return sum_in_order(rows_.const_data_ptr<double>(), how_.all, static_cast<std::size_t>(rows_.size(1) - 1));
   }
 
-  // This process's logits, in the order of the batch, padded to the widest micro-batch.
+  // This process's logits, in the order of the batch.
   [[nodiscard]] at::Tensor logits() const {
     std::vector<at::Tensor> all;
-    std::int64_t width = 0;
-    for (const auto& of_replica : logits_) {
-      for (const at::Tensor& own : of_replica) width = std::max(width, own.dim() > 1 ? own.size(1) : 0);
-    }
-    for (const auto& of_replica : logits_) {
-      for (const at::Tensor& own : of_replica) {
-        std::vector<std::int64_t> pad(own.dim() > 1 ? 2 * (static_cast<std::size_t>(own.dim()) - 1) : 0);
-        if (!pad.empty()) pad.back() = width - own.size(1);
-        all.push_back(pad.empty() ? own : at::constant_pad_nd(own, pad));
-      }
-    }
-    return all.empty() ? at::Tensor() : at::cat(all);
+    for (const auto& of_replica : logits_) all.insert(all.end(), of_replica.begin(), of_replica.end());
+    return joined_logits(all);
   }
 
  private:
-  pipeline::DealtOut how_;
+  pipeline::MicroBatchParts how_;
   at::Tensor rows_;
   std::vector<std::vector<at::Tensor>> logits_;  // [replica][micro-batch]
 };
@@ -108,7 +92,7 @@ class TrainStep::OrderedEvaluation {
 EvalStats TrainStep::evaluate_in_order(const StepBatch& batch, bool stop, at::Tensor* logits) {
   const MicroBatches all = split_up(batch, 1);
   const auto chunks = static_cast<std::size_t>(composition_.executor->devices());
-  OrderedEvaluation evaluation(dealt_out(batch), std::ssize(options_.task->no_sums()));
+  OrderedEvaluation evaluation(parts_of(batch), std::ssize(options_.task->no_sums()));
   EvalStats local{.stop = stop};
   for (std::size_t begin = 0; begin < all.front().size(); begin += chunks) {
     MicroBatches part;

@@ -5,7 +5,6 @@
 
 #include <ATen/ATen.h>
 
-#include "core/check.h"
 #include "engine/state.h"
 #include "storage/checksum.h"
 #include "storage/tensor_digest.h"

@@ -1,6 +1,7 @@
 // layer_digests: digests of what each layer computes in one step, to find the first difference between two runs:
 // outputs and gradients by micro-batch, summed gradients, and what the step leaves behind. Needs sums in the order of a
 // tree (TrainStepOptions::micro_batch). Threads: on_outputs() and on_gradient() from any, the rest from one.
+// Errors: PeerError of on_sums().
 #pragma once
 
 #include <cstdint>

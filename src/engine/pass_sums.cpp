@@ -1,5 +1,6 @@
 #include "engine/pass_sums.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -80,9 +81,25 @@ std::vector<std::vector<double>> numbers_of_micro_batches(const pipeline::PassRe
   return numbers;
 }
 
+at::Tensor joined_logits(const std::vector<at::Tensor>& parts) {
+  if (parts.empty()) return {};
+  std::int64_t width = 0;
+  for (const at::Tensor& part : parts) width = std::max(width, part.dim() > 1 ? part.size(1) : 0);
+  std::vector<at::Tensor> alike;
+  for (const at::Tensor& part : parts) {
+    if (part.dim() < 2 || part.size(1) == width) {
+      alike.push_back(part);
+      continue;
+    }
+    std::vector<std::int64_t> pad(2 * (static_cast<std::size_t>(part.dim()) - 1));
+    pad.back() = width - part.size(1);
+    alike.push_back(at::constant_pad_nd(part, pad));
+  }
+  return at::cat(alike);
+}
+
 at::Tensor logits_in_order(const pipeline::PassResult& result) {
-  const std::vector<at::Tensor> parts = read(result, &pipeline::MicroBatchResult::logits);
-  return parts.empty() ? at::Tensor() : at::cat(parts);
+  return joined_logits(read(result, &pipeline::MicroBatchResult::logits));
 }
 
 }  // namespace sluice::engine

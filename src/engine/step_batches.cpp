@@ -8,12 +8,12 @@
 
 namespace sluice::engine {
 
-pipeline::DealtOut TrainStep::dealt_out(const StepBatch& batch) const {
+pipeline::MicroBatchParts TrainStep::parts_of(const StepBatch& batch) const {
   const std::int64_t replicas = composition_.plan.replicas;
   return {.size = options_.micro_batch,
           .all = divided_up(batch.global_samples, options_.micro_batch),
           .parts = replicas * composition_.processes(),
-          .begin = replicas * composition_.sync->rank()};
+          .first = replicas * composition_.sync->rank()};
 }
 
 MicroBatches TrainStep::split_up(const StepBatch& batch, int chunks) const {
@@ -23,8 +23,8 @@ MicroBatches TrainStep::split_up(const StepBatch& batch, int chunks) const {
       micro_batches.push_back(split(share, chunks));
     return micro_batches;
   }
-  const pipeline::DealtOut how = dealt_out(batch);
-  const std::int64_t first = std::min(part_begin(how.all, how.parts, how.begin) * how.size, batch.global_samples);
+  const pipeline::MicroBatchParts how = parts_of(batch);
+  const std::int64_t first = std::min(part_begin(how.all, how.parts, how.first) * how.size, batch.global_samples);
   check(batch.first == first, "a share of whole micro-batches that begins where the processes before end");
   const auto most = static_cast<int>(divided_up(how.all, how.parts));
   micro_batches = deal_out(batch.local, how, composition_.plan.replicas, std::max(chunks, most));
@@ -51,9 +51,9 @@ pipeline::PassRequest TrainStep::request_for(MicroBatches micro_batches, pipelin
   return request;
 }
 
-void TrainStep::sum_in_tree(pipeline::PassRequest& request, const pipeline::DealtOut& how, bool takes_digests) {
+void TrainStep::sum_in_tree(pipeline::PassRequest& request, const pipeline::MicroBatchParts& how, bool takes_digests) {
   for (int r = 0; r < composition_.plan.replicas; ++r)
-    request.tree.push_back({part_range(how.all, how.parts, how.begin + r), how.all, options_.sums_in_bf16});
+    request.tree.push_back({part_range(how.all, how.parts, how.first + r), how.all, options_.rounds_to_bf16});
   digests_ = takes_digests ? std::make_shared<LayerDigests>(composition_, how.all) : nullptr;
   request.watch = digests_;
 }

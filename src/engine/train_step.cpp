@@ -9,10 +9,8 @@
 
 #include "core/check.h"
 #include "core/concat.h"
-#include "core/divided_up.h"
 #include "core/error.h"
 #include "core/failpoint.h"
-#include "core/parts.h"
 #include "core/text.h"
 #include "ddp/addition_sequence.h"
 #include "engine/divergence.h"
@@ -21,7 +19,6 @@
 #include "engine/running_statistics.h"
 #include "engine/state.h"
 #include "optim/clip_norm.h"
-#include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/plan_schedule.h"
 
 namespace sluice::engine {
@@ -89,7 +86,7 @@ struct TrainStep::Contributed {
 TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_t step, int chunks,
                                              double gradient_scale, const StepRequest& wanted) {
   auto request = request_for(split_up(batch, chunks), schedule_of(chunks));
-  if (options_.micro_batch > 0) sum_in_tree(request, dealt_out(batch), wanted.takes_digests);
+  if (options_.micro_batch > 0) sum_in_tree(request, parts_of(batch), wanted.takes_digests);
   request.context.training = true;
   request.context.step = step;
   request.gradient_scale = gradient_scale;
@@ -162,7 +159,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
                               .is_trial = wanted.is_trial,
                               .gradient_scale = 1.0 / scaled_by,
                               .takes_norms = wanted.take_norms,
-                              .micro_batches = is_in_order ? dealt_out(batch).all : 0};
+                              .micro_batches = is_in_order ? parts_of(batch).all : 0};
   if (composition_.sync->begin_step(start)) take_weights();
   std::optional<BufferSnapshot> before;
   if (composition_.sync->may_skip()) before.emplace(composition_);
@@ -221,34 +218,24 @@ StepStats TrainStep::apply(const Gradients& gradients, const StepBatch& batch, s
   return stats;
 }
 
-double TrainStep::sum_of_squares() const {
+double TrainStep::gradient_norm(double divisor, bool same_in_all_processes) const {
+  const bool by_parameter = options_.micro_batch > 0;  // in the order of the model, which the partition does not change
   const auto squares = std::make_shared<std::vector<std::vector<double>>>(composition_.executor->stages());
   composition_.executor->for_each_stage(
-      Phase::kOptimizer, [squares](ReplicaId replica, StageId stage, pipeline::Stage& of_replica) {
+      Phase::kOptimizer, [squares, by_parameter](ReplicaId replica, StageId stage, pipeline::Stage& of_replica) {
         if (replica != ReplicaId{0}) return;
         const auto& parameters = of_replica.parameters();
-        for (const pipeline::ParameterEntry& entry : parameters.entries()) {
-          if (entry.is_trained && entry.tied_to.empty())
-            (*squares)[index(stage)].push_back(
-                optim::sum_of_squares(parameters.gradients().narrow(0, entry.begin, entry.numel)));
-        }
+        auto& own = (*squares)[index(stage)];
+        const auto add = [&](std::int64_t begin, std::int64_t numel) {
+          own.push_back(optim::sum_of_squares(parameters.gradients().narrow(0, begin, numel)));
+        };
+        if (!by_parameter) return add(0, parameters.updated_elements());
+        for (const pipeline::ParameterEntry& entry : parameters.entries())
+          if (entry.begin < parameters.updated_elements()) add(entry.begin, entry.numel);
       });
   double sum = 0;
   for (const auto& of_stage : *squares) sum = std::accumulate(of_stage.begin(), of_stage.end(), sum);
-  return sum;
-}
-
-double TrainStep::gradient_norm(double divisor, bool same_in_all_processes) const {
-  if (options_.micro_batch > 0) return of_rank_0(std::sqrt(sum_of_squares()) / divisor);
-  const auto squares = std::make_shared<std::vector<double>>(composition_.executor->stages());
-  composition_.executor->for_each_stage(
-      Phase::kOptimizer, [squares](ReplicaId replica, StageId stage, pipeline::Stage& of_replica) {
-        if (replica != ReplicaId{0}) return;
-        const auto& parameters = of_replica.parameters();
-        const at::Tensor own = parameters.gradients().narrow(0, 0, parameters.updated_elements());
-        (*squares)[index(stage)] = optim::sum_of_squares(own);
-      });
-  const double own = std::sqrt(std::accumulate(squares->begin(), squares->end(), 0.0)) / divisor;
+  const double own = std::sqrt(sum) / divisor;
   return same_in_all_processes ? of_rank_0(own) : own;
 }
 

@@ -38,7 +38,7 @@ struct TrainStepOptions {
   std::int64_t micro_batch = 0;
   // With micro_batch: the field whose zeros are padding, which is cut off from micro-batches. Empty: none is cut off.
   std::string padding_mask;
-  bool sums_in_bf16 = false;    // with micro_batch: rounds each gradient and each sum to bfloat16
+  bool rounds_to_bf16 = false;  // with micro_batch: rounds each gradient and each sum to bfloat16
   bool sums_gradients = false;  // for take_gradient_norms(); takes memory
   // Limits an evaluation pass to the memory of training: one training micro-batch for each device.
   bool memory_is_limited = false;
@@ -133,9 +133,9 @@ class TrainStep {
   [[nodiscard]] pipeline::PassRequest request_for(MicroBatches micro_batches, pipeline::Schedule schedule) const;
   // [replica][micro-batch]; with options.micro_batch at least `chunks` of them.
   [[nodiscard]] MicroBatches split_up(const StepBatch& batch, int chunks) const;
-  [[nodiscard]] pipeline::DealtOut dealt_out(const StepBatch& batch) const;
+  [[nodiscard]] pipeline::MicroBatchParts parts_of(const StepBatch& batch) const;
   // With options.micro_batch: the order of the pass's sums, and digests if they are taken.
-  void sum_in_tree(pipeline::PassRequest& request, const pipeline::DealtOut& how, bool takes_digests);
+  void sum_in_tree(pipeline::PassRequest& request, const pipeline::MicroBatchParts& how, bool takes_digests);
   [[nodiscard]] pipeline::PassResult evaluate_pass(MicroBatches micro_batches, bool keep_logits);
   class OrderedEvaluation;
   EvalStats evaluate_in_order(const StepBatch& batch, bool stop, at::Tensor* logits);
@@ -159,8 +159,6 @@ class TrainStep {
   [[nodiscard]] double gradient_norm(double divisor, bool same_in_all_processes) const;
   [[nodiscard]] double of_rank_0(double number) const;
   [[nodiscard]] EvalStats over_processes(const EvalStats& local) const;
-  // Squared norms that do not depend on the cut: of each trained parameter, in the order of the model.
-  [[nodiscard]] double sum_of_squares() const;
 
   Composition& composition_;
   TrainStepOptions options_;

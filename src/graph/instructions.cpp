@@ -137,6 +137,7 @@ Instructions::Instructions(const Program& program, const Section& section, const
   for (const int state : section.states) {
     state_slots_.push_back(slot_of(program.inputs[state].value));
     is_state_written_.push_back(is_written(program.inputs[state].value));
+    if (is_state_written_.back()) written_state_ = program.inputs[state].name;
   }
   for (const ValueId value : section.inputs) {
     input_slots_.push_back(slot_of(value));
@@ -222,6 +223,11 @@ void Instructions::check_context(const nn::ForwardContext& context) const {
   if (mode_ != Mode::kTraining) return;
   if (norm_ != nullptr && context.numerics.batch_norm != nn::BatchNormMode::kMicro)
     throw ConfigError(norm_->described(), " can only normalise micro-batches; set pipeline.batch_norm = \"micro\"");
+  if (!written_state_.empty() && context.micro_batch >= 0)
+    throw ConfigError(
+        "the exported model changes the buffer ", written_state_,
+        " in training, other than by a batch normalisation that Sluice knows, so that its value depends on "
+        "the layout; set train.reproducible = \"off\"");
   if (reader_ != nullptr && !context.update_statistics)
     throw ConfigError(reader_->described(),
                       " reads a buffer that training changes, which cannot be computed again; set pipeline.recompute = "

@@ -94,6 +94,7 @@ class Instructions {
   std::vector<int> state_slots_, input_slots_, output_slots_;
   std::vector<bool> is_state_written_, is_written_;  // an operator in place may write to the state, or to the input
   std::vector<bool> is_number_input_, is_input_;     // [input]; inputs of the model carry no gradient
+  std::string written_state_;                        // name of a state that an operator writes to, or empty
   const Node* norm_ = nullptr;                       // a batch norm in training that no layer of ours stands for
   const Node* reader_ = nullptr;                     // a node that reads a state which the section writes to
   std::vector<int> passed_on_;                       // [output]: input that is passed on unchanged; -1: computed here

@@ -80,13 +80,10 @@ std::vector<PrefixShare> prefix_shares(const std::vector<std::int64_t>& sizes, i
 std::vector<PrefixShare> whole_prefix_shares(const std::vector<std::int64_t>& sizes, int devices) {
   const auto filled = std::ranges::count_if(sizes, [](std::int64_t size) { return size > 0; });
   std::vector<PrefixShare> shares;
-  std::int64_t number = 0;
   for (int device = 0; device < devices; ++device) {
-    const std::int64_t end = part_begin(filled, devices, device + 1);
-    for (; number < end; ++number) {
-      const int micro_batch = static_cast<int>(number);
-      shares.push_back({MicroBatchId{micro_batch}, DeviceId{device}, 0, sizes.at(micro_batch)});
-    }
+    const NumberRange own = part_range(filled, devices, device);
+    for (std::int64_t m = own.begin; m < own.end; ++m)
+      shares.push_back({MicroBatchId{static_cast<int>(m)}, DeviceId{device}, 0, sizes.at(m)});
   }
   return shares;
 }

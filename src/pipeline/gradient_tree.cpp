@@ -7,10 +7,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include "device/memory.h"
+#include "device/round.h"
 
 namespace sluice::pipeline {
-
-void round_to_bf16(const at::Tensor& tensor) { tensor.copy_(tensor.to(at::kBFloat16)); }
 
 GradientTree::GradientTree(at::Tensor gradients, std::vector<Shape> shapes)
     : shapes_(std::move(shapes)), nodes_(std::make_shared<NodeGradients>(NodeGradients{std::move(gradients)})) {}
@@ -32,16 +31,19 @@ void GradientTree::add(std::size_t entry, std::int64_t micro_batch, at::Tensor g
   const at::NoGradGuard no_grad;
   const Shape& shape = shapes_[entry];
   if (!gradient.defined()) gradient = at::empty_strided(shape.sizes, shape.strides, nodes_->front().options()).zero_();
-  gradient = gradient.to(nodes_->front().scalar_type());  // deferred weight gradients may be bfloat16
-  if (part_.is_in_bf16) round_to_bf16(gradient);
+  const at::ScalarType type = nodes_->front().scalar_type();
+  if (part_.rounds_to_bf16) gradient = gradient.to(at::kBFloat16);
+  gradient = gradient.to(type);  // deferred weight gradients may be bfloat16
   // The last addition of a result writes to its flat tensor. A leaf that is a result is copied there.
   bool is_in_place = false;
   const auto add = [&](const TreeNode& sum, const at::Tensor& left, const at::Tensor& right) {
     const at::Tensor* flat = flat_of(sum);
     is_in_place = flat != nullptr;
-    at::Tensor result = is_in_place ? shape.view(*flat) : left;
+    // Autograd may give two parameters views of one tensor.
+    const bool is_own = left.storage().use_count() == 1;
+    at::Tensor result = is_in_place ? shape.view(*flat) : is_own ? left : at::empty_like(left);
     at::add_out(result, left, right);
-    if (part_.is_in_bf16) round_to_bf16(result);
+    if (part_.rounds_to_bf16) device::round_to_bf16(result);
     return result;
   };
   TreeSum<at::Tensor>& sums = sums_[entry];

@@ -1,7 +1,7 @@
 // gradient_tree: the gradients of a stage's micro-batches, added in the order of core/sum_tree.h over all micro-batches
 // of the step, so that the sum does not depend on which replica ran which of them. The result is the sums of
-// nodes_within() this replica's micro-batches. While micro-batches run, up to log2 of their number + 1 gradients are in
-// memory, besides the results. Threads: one at a time.
+// nodes_within() this replica's micro-batches. Besides the results, up to log2(m) + 1 gradients wait in memory if m
+// micro-batches run in order. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,9 @@ namespace sluice::pipeline {
 
 // A replica's part of the tree.
 struct TreePart {
-  NumberRange own;          // its micro-batches, numbered over all replicas and processes
-  std::int64_t all = 0;     // micro-batches of the step
-  bool is_in_bf16 = false;  // rounds each leaf and each sum to bfloat16
-
-  bool operator==(const TreePart&) const = default;
+  NumberRange own;              // its micro-batches, numbered over all replicas and processes
+  std::int64_t all = 0;         // micro-batches of the step
+  bool rounds_to_bf16 = false;  // each leaf and each sum
 };
 
 // [node]: flat gradients of the nodes in order, as long as flat_parameters.h; the first is FlatParameters::gradients().
@@ -43,7 +41,7 @@ class GradientTree {
   GradientTree(at::Tensor gradients, std::vector<Shape> shapes);
 
   void begin(const TreePart& part);
-  // Takes over the tensor, whose memory belongs to nothing else. Undefined: zeros.
+  // Keeps the tensor, and writes to it if no other shares its memory. Undefined: zeros.
   void add(std::size_t entry, std::int64_t micro_batch, at::Tensor gradient);
 
   // Changes with begin(); other threads may read it between the last add() and the next begin().
@@ -58,8 +56,5 @@ class GradientTree {
   TreePart part_;
   std::vector<TreeSum<at::Tensor>> sums_;  // [entry]
 };
-
-// Rounds to bfloat16 in place.
-void round_to_bf16(const at::Tensor& tensor);
 
 }  // namespace sluice::pipeline

@@ -1,8 +1,8 @@
 #include "pipeline/micro_batch.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
+
+#include <ATen/ATen.h>
 
 #include "core/check.h"
 #include "core/parts.h"
@@ -11,8 +11,8 @@ namespace sluice::pipeline {
 
 std::vector<std::int64_t> split_sizes(std::int64_t samples, int parts) {
   check(samples >= 0 && parts > 0, "a batch that is split into at least one part");
-  std::vector<std::int64_t> sizes(parts, samples / parts);
-  for (std::int64_t i = 0; i < samples % parts; ++i) ++sizes[i];
+  std::vector<std::int64_t> sizes;
+  for (int part = 0; part < parts; ++part) sizes.push_back(part_range(samples, parts, part).size());
   return sizes;
 }
 
@@ -50,17 +50,31 @@ std::vector<MicroBatch> split(const MicroBatch& batch, int parts) {
   return micro_batches;
 }
 
-std::vector<std::vector<MicroBatch>> deal_out(const MicroBatch& batch, const DealtOut& how, int parts, int count) {
+namespace {
+
+// Some kernels round by the addresses of their operands.
+void align(Tensors& tensors) {
+  constexpr std::uintptr_t kLine = 64;
+  for (at::Tensor& tensor : tensors) {
+    if (tensor.defined() && tensor.is_cpu() && reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % kLine != 0)
+      tensor = tensor.clone();
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<MicroBatch>> deal_out(const MicroBatch& batch, const MicroBatchParts& how, int replicas,
+                                              int per_replica) {
   std::vector<std::vector<MicroBatch>> all;
   std::int64_t begin = 0;
-  for (int part = 0; part < parts; ++part) {
-    const std::int64_t own = part_range(how.all, how.parts, how.begin + part).size();
-    check(own <= count, "at least as many micro-batches in the schedule as a replica gets");
-    auto& of_part = all.emplace_back();
-    for (int i = 0; i < count; ++i) {
+  for (int replica = 0; replica < replicas; ++replica) {
+    const std::int64_t own = part_range(how.all, how.parts, how.first + replica).size();
+    check(own <= per_replica, "at least as many micro-batches in the schedule as a replica gets");
+    auto& of_replica = all.emplace_back();
+    for (int i = 0; i < per_replica; ++i) {
       const std::int64_t end = i < own ? std::min(begin + how.size, batch.samples()) : begin;
       check(i >= own || end > begin, "a sample in each micro-batch that is dealt out");
-      of_part.push_back(part_of(batch, begin, end));
+      align(of_replica.emplace_back(part_of(batch, begin, end)).inputs);
       begin = end;
     }
   }

@@ -42,17 +42,19 @@ struct MicroBatch {
 
 [[nodiscard]] std::vector<MicroBatch> split(const MicroBatch& batch, int parts);
 
-// [part][micro-batch]: micro-batches of `size` samples, of which the last may be short, dealt out as by core/parts.h.
-// Each part has `count` of them; those that are left over are empty. `begin`: the part of all `parts` that `batch`
-// begins with; `all`: the micro-batches of all parts.
-struct DealtOut {
-  std::int64_t size = 1;
-  std::int64_t all = 0;
-  std::int64_t parts = 1;
-  std::int64_t begin = 0;
+// How the micro-batches of a step are distributed: consecutive parts (core/parts.h), one for each replica of all
+// processes.
+struct MicroBatchParts {
+  std::int64_t size = 1;   // samples of a micro-batch; the last one may be shorter
+  std::int64_t all = 0;    // micro-batches of the step
+  std::int64_t parts = 1;  // replicas of all processes
+  std::int64_t first = 0;  // number of this process's first replica
 };
-[[nodiscard]] std::vector<std::vector<MicroBatch>> deal_out(const MicroBatch& batch, const DealtOut& how, int parts,
-                                                            int count);
+
+// [replica][micro-batch]: `batch`, the samples of this process, cut into its micro-batches. Each replica has
+// `per_replica` of them; those left over are empty.
+[[nodiscard]] std::vector<std::vector<MicroBatch>> deal_out(const MicroBatch& batch, const MicroBatchParts& how,
+                                                            int replicas, int per_replica);
 
 // Cuts off the last columns that inputs[mask] ([n, width], 0 for padding) has for no sample, from all tensors of that
 // width. A batch without that input is not padded.

@@ -46,6 +46,8 @@ class Pass {
   // inputs: of all or some of `samples`, in the loader's format.
   [[nodiscard]] FrozenPrefix::Features run_frozen(DeviceThread& thread, const Action& action, const MicroBatch& samples,
                                                   const Tensors& inputs);
+  [[nodiscard]] FrozenPrefix::Features run_frozen_one_by_one(DeviceThread& thread, const Action& action,
+                                                             const MicroBatch& samples, const Tensors& inputs);
   // run_frozen() for the inputs whose features are not cached.
   [[nodiscard]] Tensors run_missing_features(DeviceThread& thread, const Action& action, const MicroBatch& samples);
   [[nodiscard]] Tensors frozen_features(DeviceThread& thread, const Action& action);

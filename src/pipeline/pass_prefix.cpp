@@ -16,6 +16,15 @@ const Tensors& inputs_of(const MicroBatch& samples) {
   return samples.inputs;
 }
 
+// In the order in memory that our layers give: from cached rows, later layers would sum in another order.
+Tensors ordered(Tensors features) {
+  for (at::Tensor& tensor : features) {
+    if (tensor.defined())
+      tensor = tensor.contiguous(tensor.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
+  }
+  return features;
+}
+
 at::Tensor from_host(const at::Tensor& tensor, const SlotStreams& streams) {
   static const device::Stream host = device::Stream::make({});
   return device::transfer(tensor, {}, streams.compute(), {.from = host, .into = streams.load()});
@@ -80,20 +89,41 @@ FrozenPrefix::Features Pass::run_frozen(DeviceThread& thread, const Action& acti
   return grid_->prefixes[thread.index]->forward(own, &thread.prefix_weights);
 }
 
+// The rounding of a sample's features then does not depend on which others are missing.
+FrozenPrefix::Features Pass::run_frozen_one_by_one(DeviceThread& thread, const Action& action,
+                                                   const MicroBatch& samples, const Tensors& inputs) {
+  std::vector<FrozenPrefix::Features> made;
+  for (std::int64_t i = 0; i < inputs.front().size(0); ++i) {
+    Tensors one = inputs;
+    for (at::Tensor& input : one)
+      if (input.defined()) input = input.narrow(0, i, 1).clone();  // aligned: some kernels round by addresses
+    made.push_back(run_frozen(thread, action, samples, one));
+  }
+  FrozenPrefix::Features all{.tensors = made.front().tensors, .sources = made.front().sources};
+  for (std::size_t t = 0; t < all.tensors.size(); ++t) {
+    Tensors rows;
+    for (const FrozenPrefix::Features& one : made) rows.push_back(one.tensors[t]);
+    if (rows.front().defined()) all.tensors[t] = at::cat(rows);
+  }
+  return all;
+}
+
 Tensors Pass::run_missing_features(DeviceThread& thread, const Action& action, const MicroBatch& samples) {
   FeatureSource::Found found;
   {
     const StreamSpanScope span(thread.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
     found = request_.features->find(samples);
   }
-  if (found.missing.empty()) return load(thread, action, found.rows);
-  const FrozenPrefix::Features made = run_frozen(thread, action, samples, found.inputs);
+  if (found.missing.empty()) return load(thread, action, ordered(std::move(found.rows)));
+  const FrozenPrefix::Features made = request_.splits_micro_batches
+                                          ? run_frozen(thread, action, samples, found.inputs)
+                                          : run_frozen_one_by_one(thread, action, samples, found.inputs);
   Tensors all;
   {
     const StreamSpanScope span(thread.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
     all = request_.features->complete(samples, found, made);
   }
-  return load(thread, action, std::move(all));
+  return load(thread, action, ordered(std::move(all)));
 }
 
 Tensors Pass::frozen_features(DeviceThread& thread, const Action& action) {

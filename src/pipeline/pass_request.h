@@ -44,8 +44,10 @@ struct PassRequest {
   // Training only: decides which micro-batches may run and receives complete gradients. May be null.
   std::shared_ptr<comm::ReplicaSync> sync;
   std::shared_ptr<FeatureSource> features;
-  bool splits_micro_batches = true;  // over the devices that run frozen layers; false: each device runs whole ones
-  AfterGradient after_gradient;      // training only; may be null
+  // Over the devices that run frozen layers. False: each device runs whole micro-batches, with `features` sample by
+  // sample, so that rounding depends on neither devices nor cached samples.
+  bool splits_micro_batches = true;
+  AfterGradient after_gradient;  // training only; may be null
   // From Executor::make_graphs(): records the pass, or runs what an earlier pass with the same schedule, loss, options
   // and shapes recorded. Requires: a training pass that runs every micro-batch. Null: runs directly.
   std::shared_ptr<PassGraphs> graphs;

@@ -1,5 +1,5 @@
-// pass_watch: sees what single layers compute in a training pass with sums in the order of a tree.
-// Threads: calls come from all device threads.
+// pass_watch: callbacks for the outputs and gradients of single layers in a training pass with sums in the order of a
+// tree. Threads: calls come from all device threads, those for different micro-batches at the same time.
 #pragma once
 
 #include <cstdint>

@@ -248,7 +248,7 @@ Tensors Stage::backward(MicroBatchId micro_batch, const Tensors& gradients, cons
   in_flight_.erase(found);
   state.holds.clear();  // backward frees the tensors one by one
   work_ = {.what = "backward"};
-  if (parameters_->has_tree()) parameters_->begin_micro_batch(first_of_tree_ + index(micro_batch));
+  if (parameters_->has_tree()) parameters_->begin_micro_batch(state.pass.context.micro_batch);
   *hook_work_ = {.on_ready = on_ready, .settles = !(parameters_->has_tree() && state.queue)};
   Tensors input_gradients;
   try {
@@ -268,7 +268,7 @@ Tensors Stage::backward(MicroBatchId micro_batch, const Tensors& gradients, cons
 }
 
 void Stage::defer(MicroBatchId micro_batch, InFlight& state) {
-  Deferred deferred{.queue = std::move(state.queue)};
+  Deferred deferred{.queue = std::move(state.queue), .number = state.pass.context.micro_batch};
   if (state.live) {
     for (const at::Tensor& tensor : deferred.queue->kept()) deferred.holds.push_back(state.live->hold(tensor));
   }
@@ -277,11 +277,6 @@ void Stage::defer(MicroBatchId micro_batch, InFlight& state) {
       deferred.unfinished.emplace_back(i, parameters_->take_unsettled(i));
   }
   deferred_.emplace(index(micro_batch), std::move(deferred));
-}
-
-void Stage::begin_gradient_tree(const TreePart& part, PassWatch* watch) {
-  first_of_tree_ = part.own.begin;
-  parameters_->begin_gradient_tree(part, watch);
 }
 
 Tensors Stage::backward_through_graph(InFlight& state, const Tensors& gradients) {
@@ -321,13 +316,13 @@ void Stage::take_part_in_backward(const StagePass& pass) const {
   }
 }
 
-void Stage::reopen(MicroBatchId micro_batch, Deferred& deferred) {
+void Stage::reopen(Deferred& deferred) {
   std::vector<std::size_t> entries;
   for (auto& [entry, gradient] : deferred.unfinished) {
     entries.push_back(entry);
     parameters_->leaves()[entry].mutable_grad() = std::exchange(gradient, at::Tensor());
   }
-  parameters_->begin_micro_batch(first_of_tree_ + index(micro_batch), entries);
+  parameters_->begin_micro_batch(deferred.number, entries);
 }
 
 void Stage::weight_gradient(MicroBatchId micro_batch, const GradientReady& on_ready) {
@@ -335,7 +330,7 @@ void Stage::weight_gradient(MicroBatchId micro_batch, const GradientReady& on_re
   check(found != deferred_.end(), concat("deferred weight gradients of micro-batch ", index(micro_batch)));
   nn::WeightGradQueue& queue = *found->second.queue;
   work_ = {.what = "weight gradients"};
-  if (parameters_->has_tree()) reopen(micro_batch, found->second);
+  if (parameters_->has_tree()) reopen(found->second);
   if (on_ready) report(*parameters_, on_ready, [&](const at::Tensor& leaf) { return !queue.waits_for(leaf); });
   queue.run([&](const at::Tensor& done) {
     for (auto& [entry, gradient] : found->second.unfinished)

@@ -92,8 +92,11 @@ class Stage {
   // Call one of the first three before the first backward of a pass. Call settle_gradients() after the last backward,
   // and also in a pass without backward (flat_parameters.h).
   void begin_gradients() { parameters_->begin_gradients(); }
-  // begin_gradients() for sums in the order of a tree. Micro-batch i of the pass is number part.own.begin + i.
-  void begin_gradient_tree(const TreePart& part, PassWatch* watch = nullptr);
+  // begin_gradients() for sums in the order of a tree, in passes whose micro-batches are numbered
+  // (nn::ForwardContext::micro_batch).
+  void begin_gradient_tree(const TreePart& part, PassWatch* watch = nullptr) {
+    parameters_->begin_gradient_tree(part, watch);
+  }
   void begin_gradients_in_place() { parameters_->begin_gradients_in_place(); }
   void settle_gradients() { parameters_->settle_gradients(); }
   // Reports all trained parameters in the order of their backward: the last ones first.
@@ -125,6 +128,7 @@ class Stage {
   struct Deferred {
     std::unique_ptr<nn::WeightGradQueue> queue;
     std::vector<LiveBytes::Hold> holds;
+    std::int64_t number = -1;  // nn::ForwardContext::micro_batch
     // With a tree, [entry]: what backward() gave a parameter whose gradient weight_gradient() completes.
     std::vector<std::pair<std::size_t, at::Tensor>> unfinished;
   };
@@ -150,7 +154,8 @@ class Stage {
   [[nodiscard]] static Tensors backward_through_graph(InFlight& state, const Tensors& gradients);
   [[nodiscard]] Tensors backward_recomputing(InFlight& state, Tensors gradients);
   void defer(MicroBatchId micro_batch, InFlight& state);
-  void reopen(MicroBatchId micro_batch, Deferred& deferred);
+  // Begins the deferred part of a micro-batch whose gradients are added in a tree.
+  void reopen(Deferred& deferred);
 
   StageId id_;
   Options options_;
@@ -161,7 +166,6 @@ class Stage {
   std::unordered_map<int, InFlight> in_flight_;  // by micro-batch
   std::unordered_map<int, Deferred> deferred_;   // by micro-batch
   Work work_;
-  std::int64_t first_of_tree_ = 0;  // number of micro-batch 0 of the pass
   // What the hooks on the parameters do; `on_ready` is set only during the last backward of a step.
   std::shared_ptr<HookWork> hook_work_ = std::make_shared<HookWork>();
 };

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "report/record_lines.h"
+#include "report/run_log.h"
 
 namespace sluice::report {
 namespace {
@@ -18,15 +19,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 using DigestsByStep = std::map<std::int64_t, Json>;
 
-constexpr const char* kMetrics = "metrics.jsonl";
 constexpr std::array<const char*, 3> kWholes{"weights", "optimizer", "ema"};
 
 // keep: whether the layers of a step are kept, too.
 template <typename Keep>
 DigestsByStep read_digests(const std::filesystem::path& run, const Keep& keep) {
-  const std::filesystem::path file = run / kMetrics;
-  if (!std::filesystem::exists(status_of(file)))
-    throw ConfigError(printable(run.string()), " is not a run directory: it has no ", kMetrics);
+  require_run_dir(run);
   DigestsByStep digests;
   const auto take = [&](const Json& line, const std::string& event) {
     if (event != "digest") return;
@@ -35,13 +33,13 @@ DigestsByStep read_digests(const std::filesystem::path& run, const Keep& keep) {
     if (!keep(step)) own.erase("layers");
     digests[step] = std::move(own);  // after a resume, a step may come twice
   };
-  static_cast<void>(read_records(file, take, std::numeric_limits<std::int64_t>::max()));
+  static_cast<void>(read_records(run / "metrics.jsonl", take, std::numeric_limits<std::int64_t>::max()));
   return digests;
 }
 
 std::optional<std::string> first_whole(const Json& a, const Json& b) {
   for (const char* name : kWholes) {
-    if (a.contains(name) && b.contains(name) && a.at(name) != b.at(name)) return name;
+    if (a.value(name, "") != b.value(name, "")) return name;
   }
   return std::nullopt;
 }
@@ -86,10 +84,10 @@ RunComparison compare_runs(const std::filesystem::path& a, const std::filesystem
     if (other == of_b.end()) continue;
     if (const auto what = first_whole(digests, other->second); what && !comparison.first)
       comparison.first = {.step = step, .equal_until = comparison.last_step, .what = *what};
-    ++comparison.digests;
+    ++comparison.steps;
     comparison.last_step = step;
   }
-  if (comparison.digests == 0) {
+  if (comparison.steps == 0) {
     throw DataError("the two runs have no digests of the same step (", of_a.size(), " and ", of_b.size(),
                     " digests); set log.digest_every alike in both");
   }
@@ -110,12 +108,13 @@ Json to_json(const RunComparison& comparison) {
     if (!difference->name.empty()) first["name"] = difference->name;
     if (difference->micro_batch) first["micro_batch"] = *difference->micro_batch;
   }
-  return {{"first_difference", first}, {"digests", comparison.digests}, {"last_step", comparison.last_step}};
+  return {{"first_difference", first}, {"steps", comparison.steps}, {"last_step", comparison.last_step}};
 }
 
 std::string describe(const RunComparison& comparison) {
-  const std::string compared = counted(comparison.digests, "digest");
-  if (!comparison.first) return concat("equal: ", compared, " up to step ", comparison.last_step);
+  if (!comparison.first)
+    return concat("equal: ", counted(comparison.steps, "step"), " with digests, the last one step ",
+                  comparison.last_step);
   const RunDifference& difference = *comparison.first;
   std::string text = concat("first difference: ", difference.what);
   if (!difference.name.empty()) text += concat(" of ", difference.name);

@@ -21,14 +21,14 @@ struct RunDifference {
 };
 
 struct RunComparison {
-  std::int64_t digests = 0;    // steps that both runs have digests of
+  std::int64_t steps = 0;      // that both runs have digests of
   std::int64_t last_step = 0;  // of these
   std::optional<RunDifference> first;
 };
 
 [[nodiscard]] RunComparison compare_runs(const std::filesystem::path& a, const std::filesystem::path& b);
 
-// {"first_difference": {...} or null, "digests": n, "last_step": n}
+// {"first_difference": {...} or null, "steps": n, "last_step": n}
 [[nodiscard]] nlohmann::ordered_json to_json(const RunComparison& comparison);
 [[nodiscard]] std::string describe(const RunComparison& comparison);
 

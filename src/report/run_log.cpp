@@ -104,6 +104,8 @@ class Reader {
   RecordSums sums_;
 };
 
+}  // namespace
+
 void require_run_dir(const fs::path& dir) {
   const std::string name = printable(dir.string());
   const fs::file_status status = status_of(dir);
@@ -115,8 +117,6 @@ void require_run_dir(const fs::path& dir) {
     throw ConfigError(name,
                       " has no metrics.jsonl, so it is not a run directory; give the --run-dir of a `sluice train`");
 }
-
-}  // namespace
 
 std::vector<std::string> score_names(const Json& evaluation) {
   static const std::set<std::string, std::less<>> kOther{"event", "time_s",  "epoch", "step",

@@ -29,6 +29,9 @@ struct SlotTimes {
   std::int64_t steps = 0;  // steps in the means; 0: all (older records)
 };
 
+// ConfigError unless `dir` is a directory with records.
+void require_run_dir(const std::filesystem::path& dir);
+
 [[nodiscard]] std::vector<SlotTimes> slot_times(const nlohmann::ordered_json& breakdown);
 
 struct RunLog {

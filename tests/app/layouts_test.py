@@ -107,7 +107,7 @@ class Layouts(unittest.TestCase):
                 compared = cli.run("compare", reference, run, "--json")
                 self.assertEqual(compared.returncode, 0, compared.stdout + compared.stderr)
                 # A kill may take the last lines with it that rank 0 had not written.
-                self.assertGreaterEqual(json.loads(compared.stdout)["digests"], STEPS - len(parts) + 1)
+                self.assertGreaterEqual(json.loads(compared.stdout)["steps"], STEPS - len(parts) + 1)
                 self.assertEqual([(event["loss"], event["samples"]) for event in cli.events(run, "eval")], evaluations)
                 ends = [json.loads(cli.must_run("digest", path, "--json").stdout) for path in (reference, run)]
                 self.assertEqual(ends[0], ends[1])
@@ -165,6 +165,11 @@ class Layouts(unittest.TestCase):
         tables = shapes(name="vit", size="nano", patch_size=4, dropout=0.1) | {
             "freeze": {"policy": "schedule", "schedule": ["1: 2", "3: 3"]}}
         self.assert_same_in_all("frozen", self.configuration("frozen", tables), 6, changes=False)
+
+    def test_frozen_layers_with_a_cache(self):
+        tables = shapes(name="resnet8") | {
+            "freeze": {"policy": "schedule", "schedule": ["1: 2", "3: 3"], "cache": "memory", "cache_bytes": 150_000}}
+        self.assert_same_in_all("cache", self.configuration("cache", tables, optimizer="momentum", lr=0.05), 5, changes=False)
 
 
 if __name__ == "__main__":

@@ -49,10 +49,10 @@ TEST(AdditionSequence, InATreeTheNodesOfReplicasCompleteOneAnother) {
   EXPECT_EQ(whole.additions,
             (std::vector<Addition>{
                 {{0, 1}, {1, 0}}, {{0, 0}, {0, 1}}, {{1, 1}, {2, 0}}, {{1, 1}, {2, 1}}, {{0, 0}, {1, 1}}}));
-  EXPECT_EQ(whole.sums, (std::vector<Share>{{0, 0}}));
+  EXPECT_EQ(whole.sums, (std::vector<Summand>{{0, 0}}));
   const TreeAdditions part = add_in_tree(std::span(three).subspan(1), 7);  // of a process without the first replica
   EXPECT_EQ(part.additions, (std::vector<Addition>{{{0, 1}, {1, 0}}, {{0, 1}, {1, 1}}}));
-  EXPECT_EQ(part.sums, (std::vector<Share>{{0, 0}, {0, 1}}));
+  EXPECT_EQ(part.sums, (std::vector<Summand>{{0, 0}, {0, 1}}));
 }
 
 TEST(AdditionSequence, InATreeWithoutMicroBatchesNothingIsAdded) {

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -93,7 +95,6 @@ TEST(TreeExchange, AProcessThatDoesNotJoinEndsTheWait) {
     comm::Processes processes(comm::test::world_of(rank, 2, port), {}, limits);
     const at::Tensor bucket = at::ones({100});
     TreeExchange exchange(processes.make_communicator("buckets"), {}, {bucket}, false);
-    const auto barrier = processes.make_communicator("end");
     exchange.begin_step({{{1, 0}}, {{0, 2}}}, 3);
     if (rank == 0) {
       exchange.ready(0, {}, {bucket});
@@ -103,7 +104,7 @@ TEST(TreeExchange, AProcessThatDoesNotJoinEndsTheWait) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2500));
     }
   });
-  EXPECT_EQ(failures.size(), 2U);
+  EXPECT_THAT(failures, testing::Each(""));
 }
 
 }  // namespace

@@ -54,10 +54,10 @@ TEST_F(CompareRuns, EqualRunsHaveNoDifference) {
   const RunComparison found = compare_runs(run("a", {digest(1, "w"), step, digest(2, "x"), digest(3, "y")}),
                                            run("b", {digest(1, "w"), digest(2, "x")}));
   EXPECT_FALSE(found.first);
-  EXPECT_EQ(found.digests, 2);
+  EXPECT_EQ(found.steps, 2);
   EXPECT_EQ(found.last_step, 2);
   EXPECT_EQ(to_json(found).at("first_difference"), nullptr);
-  EXPECT_EQ(describe(found), "equal: 2 digests up to step 2");
+  EXPECT_EQ(describe(found), "equal: 2 steps with digests, the last one step 2");
 }
 
 TEST_F(CompareRuns, TheFirstStepThatDiffersIsNamed) {

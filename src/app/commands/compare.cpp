@@ -3,12 +3,11 @@
 
 #include "app/commands.h"
 #include "app/options.h"
+#include "core/error.h"
 #include "report/compare_runs.h"
 
 namespace sluice::app {
 namespace {
-
-constexpr int kDiffer = 1;  // exit code
 
 struct CompareArguments {
   std::string a, b;
@@ -18,7 +17,7 @@ struct CompareArguments {
 void run_compare_command(const CompareArguments& arguments) {
   const report::RunComparison comparison = report::compare_runs(arguments.a, arguments.b);
   arguments.output.print(report::to_json(comparison), report::describe(comparison));
-  if (comparison.first) throw CLI::RuntimeError(kDiffer);
+  if (comparison.first) throw CLI::RuntimeError(static_cast<int>(ExitCode::kDifferent));
 }
 
 }  // namespace

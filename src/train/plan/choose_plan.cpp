@@ -4,8 +4,10 @@
 #include <bit>
 
 #include "core/concat.h"
+#include "core/divided_up.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/sum_tree.h"
 #include "core/text.h"
 #include "measure/cost_cache.h"
 #include "measure/measure_layers.h"
@@ -93,7 +95,15 @@ std::vector<LayerCost> layer_costs(const Setup& setup) {
 
 std::vector<LayerCost> with_waiting_gradients(std::vector<LayerCost> costs, const Setup& setup) {
   if (!setup.config.train.is_reproducible_by_layout()) return costs;
-  const auto waiting = std::bit_width(static_cast<unsigned>(configured_chunks(setup))) - 1;
+  const std::int64_t all = divided_up(setup.global_batch, setup.config.train.micro_batch),
+                     parts = count_replicas(setup);
+  std::size_t most = 1;  // sums that a replica is left with
+  for (std::int64_t part = 0; part < parts; ++part)
+    most = std::max(most, nodes_within(part_range(all, parts, part), all).size());
+  const auto pending =
+      static_cast<std::uint64_t>(std::bit_width(static_cast<std::uint64_t>(divided_up(all, parts))) - 1);
+  const std::uint64_t arriving = setup.process.processes > 1 ? 1 : 0;
+  const std::uint64_t waiting = pending + most - 1 + arriving;
   // Like these weights, they exist while a pass has several micro-batches.
   for (LayerCost& layer : costs) layer.transformed_bytes += static_cast<std::uint64_t>(waiting) * layer.gradient_bytes;
   return costs;

@@ -41,13 +41,14 @@ engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* proc
 }
 
 engine::TrainStepOptions step_options(const Setup& setup) {
+  const bool is_text = setup.train_set != nullptr && setup.train_set->info().kind == SampleKind::kTokens;
   return {.task = setup.task,
           .seed = setup.config.train.seed,
           .numerics = numerics_of(setup.config),
           .clip_norm = setup.config.train.clip_norm,
           .micro_batch = setup.config.train.is_reproducible_by_layout() ? setup.config.train.micro_batch : 0,
-          .padding_mask = setup.config.data.pad == "longest" ? data::kMask : "",
-          .sums_in_bf16 = setup.config.replicas.bucket_type == "bf16",
+          .padding_mask = is_text && setup.config.data.pad == "longest" ? data::kMask : "",
+          .rounds_to_bf16 = setup.config.replicas.bucket_type == "bf16",
           .sums_gradients = freeze::needs_gradients(policy_of(setup)),
           .memory_is_limited = setup.config.device.memory_limit.bytes > 0,
           .less_memory = less_memory(setup.config),

@@ -143,6 +143,7 @@ FeatureReuse::FeatureReuse(const Setup& setup)
       cache_(std::make_shared<data::FeatureCache>(cache_options(setup.config.freeze))),
       train_(*setup.train_set, train_loader_options(setup).reading()),
       test_(*setup.test_set, eval_loader_options(setup).reading()),
+      extends_(!setup.config.train.is_reproducible_by_layout()),
       input_names_(setup.task->inputs()),
       widest_(widest_row(setup.train_set->info(), setup.config.data)) {}
 
@@ -271,7 +272,7 @@ void FeatureReuse::follow(const pipeline::FrozenPrefix* prefix) {
   if (before == hashes_) return;
   const std::size_t from = before.size();
   const bool grows = from > 0 && from < hashes_.size() && hashes_[from - 1] == before.back();
-  if (grows && has_rows()) return advance(*prefix, static_cast<int>(from));
+  if (grows && has_rows() && extends_) return advance(*prefix, static_cast<int>(from));
   forget();
 }
 
@@ -343,6 +344,11 @@ nlohmann::ordered_json FeatureReuse::fields() const {
 
 void check_feature_reuse(const Setup& setup) {
   if (!keeps_features(setup.config)) return;
+  if (setup.config.train.is_reproducible_by_layout() && setup.train_set->info().kind == SampleKind::kTokens) {
+    throw ConfigError(
+        "freeze.cache cannot be combined with train.reproducible for texts: their features depend on the length that "
+        "their batch is padded to; choose freeze.cache = \"off\"");
+  }
   const data::FeatureCacheOptions options = cache_options(setup.config.freeze);
   if (options.disk_bytes == 0) return;
   const std::filesystem::path there = nearest_existing(options.directory);

@@ -83,6 +83,7 @@ class FeatureReuse final : public pipeline::FeatureSource {
   const int threads_;  // usable while nothing else runs
   const std::shared_ptr<data::FeatureCache> cache_;
   const data::SampleReader train_, test_;
+  const bool extends_;                          // kept rows run through newly frozen layers, else they are dropped
   const std::vector<std::string> input_names_;  // of the model
   // Tokens of a kept row, if batches have different widths; a batch takes as many as it has. 0: all have one width.
   const std::int64_t widest_;

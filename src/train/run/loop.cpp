@@ -102,6 +102,7 @@ void Loop::run_to_the_end() {
   finish_observers();
   if (!is_finished() || progress_.evaluation_due) stop_early();
   check_records();
+  record_digests(/*at_end=*/true);
   if (wants_last_save()) save();  // again if the disk was full before
   parts_.steps.finish();
   log_best();
@@ -281,10 +282,13 @@ bool Loop::digest_is_due(std::int64_t step) const {
   return options_.digest_every > 0 && (step % options_.digest_every == 0 || step == options_.total_steps);
 }
 
-void Loop::record_digests() {
-  if (!keeps_records() || !digest_is_due(progress_.steps_done) || !parts_.steps.holds_weights()) return;
+void Loop::record_digests(bool at_end) {
+  const bool is_wanted = at_end ? options_.digest_every > 0 && digested_step_ != progress_.steps_done
+                                : digest_is_due(progress_.steps_done);
+  if (!is_wanted || !keeps_records() || !parts_.steps.holds_weights()) return;
+  digested_step_ = progress_.steps_done;
   nlohmann::ordered_json fields = digests_of(progress_.steps_done, kept().capture(progress_));
-  if (options_.digest_layers) fields["layers"] = to_json(parts_.engine.step().last_digests());
+  if (options_.digest_layers && !at_end) fields["layers"] = to_json(parts_.engine.step().last_digests());
   parts_.records.event("digest", fields);
 }
 

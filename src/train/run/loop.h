@@ -125,7 +125,8 @@ class Loop {
   void report_outside_of_steps();
   void report_features();
   [[nodiscard]] bool digest_is_due(std::int64_t step) const;
-  void record_digests();
+  // at_end: of a run that ends early, if the last step has none.
+  void record_digests(bool at_end = false);
   void check_records();
   [[noreturn]] void end_without_records(const std::filesystem::path& gone);
   void save();
@@ -140,7 +141,7 @@ class Loop {
   Progress progress_;
   std::int64_t first_step_;  // done when this loop began
   bool stop_is_agreed_ = false;
-  std::optional<std::int64_t> saved_step_;
+  std::optional<std::int64_t> saved_step_, digested_step_;
   std::filesystem::path last_checkpoint_;
   // The newest checkpoint with a finite loss in the step after it. Retention keeps it, because a newer one may have
   // finite but useless weights.

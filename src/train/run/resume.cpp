@@ -95,8 +95,9 @@ void check_resumable(const config::Config& config, const RunState& state, const 
 void warn_of_other_arithmetic(const Setup& setup, const RunState& state, const std::string& source) {
   const std::string own = arithmetic_of(setup.devices);
   if (!setup.config.train.is_reproducible_by_layout() || state.arithmetic.empty() || state.arithmetic == own) return;
-  log_warning(source, " was computed on ", state.arithmetic, ", and this is ", own,
-              ": from here on the bits may be others than they would be there (train.reproducible)");
+  log_warning(
+      source, " was computed on ", state.arithmetic, ", but this process uses ", own,
+      ". From here on, results may differ in their last bits; resume there for equal bits (train.reproducible)");
 }
 
 Progress progress_in(const Setup& setup, const RunState& state, const std::string& source, NewData new_data) {

@@ -171,9 +171,14 @@ void check_tokens_of_file(const config::Config& config, const models::FileDescri
                       ", whose mask only hides padding; use \"joined\" or \"none\"");
   check_task(config, info, head);
   const bool has_mask = std::ranges::any_of(file.inputs, [](const auto& input) { return input.name == data::kMask; });
-  if (info.field(data::kMask) != nullptr && !has_mask)
-    log_warning("the model of ", config.model.file, " takes no mask, so that it sees padding as text; export it with ",
-                "attention_mask");
+  if (info.field(data::kMask) == nullptr || has_mask) return;
+  if (config.train.is_reproducible_by_layout() && config.data.pad != "max") {
+    throw ConfigError("the model of ", config.model.file,
+                      " takes no mask, so that its results depend on the length that a process pads texts to; for "
+                      "train.reproducible = \"layout\", set data.pad = \"max\", or export it with attention_mask");
+  }
+  log_warning("the model of ", config.model.file, " takes no mask, so that it sees padding as text; export it with ",
+              "attention_mask");
 }
 
 // A model of the user's, whose file says what it takes. A batch of the user has no kind.

@@ -6,8 +6,10 @@
 
 #include "comm/compare.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "device/graph.h"
 #include "train/setup/machine_fit.h"
+#include "train/setup/run_state.h"
 
 namespace sluice::train {
 namespace {
@@ -35,6 +37,17 @@ void check_same_setup(const comm::Communicator& communicator, const Setup& setup
                   " from rank 0's; give every rank the same files (data.path)");
 }
 
+void warn_of_different_arithmetic(const comm::Communicator& communicator, const Setup& setup) {
+  if (!setup.config.train.is_reproducible_by_layout()) return;
+  const std::vector<std::string> of_ranks = comm::gather_texts(communicator, arithmetic_of(setup.devices), /*root=*/0);
+  for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
+    if (of_ranks[rank] == of_ranks[0]) continue;
+    log_warning("rank ", rank, " uses ", of_ranks[rank], ", but rank 0 uses ", of_ranks[0],
+                ": results may depend on the layout in their last bits (train.reproducible)");
+    return;
+  }
+}
+
 // Sends the text, because the processes may share no disk.
 void share_schedule(const Peers& peers, Setup& setup) {
   const std::string schedule_text = comm::broadcast_text(peers.communicator(), setup.schedule_text, /*root=*/0);
@@ -52,7 +65,9 @@ void settle_together(const Peers& peers, Setup& setup) {
   refuse_too_large_batch(setup);
   warn_of_unusual_settings(setup);
   identify_data(setup);
-  if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
+  if (peers.is_alone()) return;
+  check_same_setup(peers.communicator(), setup);
+  warn_of_different_arithmetic(peers.communicator(), setup);
 }
 
 }  // namespace sluice::train

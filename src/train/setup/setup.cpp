@@ -221,6 +221,22 @@ comm::Collectives collectives_of(const config::Config& config) {
   return config.replicas.backend == "nccl" ? comm::Collectives::kNccl : comm::Collectives::kGloo;
 }
 
+namespace {
+
+void check_exchange(const Setup& setup) {
+  const config::Config& config = setup.config;
+  const bool on_gpus = cpu_slots(setup.devices) < std::ssize(setup.devices);
+  if (!config.train.is_reproducible_by_layout() || setup.process.processes == 1 || !on_gpus) return;
+  if (config.replicas.backend == "gloo") {
+    throw ConfigError(
+        "replicas.backend = \"gloo\" cannot sum GPUs' gradients with train.reproducible = \"layout\": Gloo exchanges "
+        "CPU "
+        "tensors only; choose \"nccl\" or \"auto\"");
+  }
+}
+
+}  // namespace
+
 Setup make_setup(const config::Config& wanted, const ProcessRank& process, SetupFor what,
                  const std::optional<std::string>& kept_schedule) {
   config::validate(wanted);  // the configuration may come from code instead of a file
@@ -246,6 +262,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   setup.layers = models::count_layers(setup.model);
   if (!waits_for_schedule) check_pipeline(setup);
   settle_process(setup, process);
+  check_exchange(setup);
   if (setup.train_set != nullptr) {
     count_epoch(setup, setup.train_set->size());
     data::check_kind(setup.train_set->info(), train_loader_options(setup));

@@ -85,6 +85,7 @@ Noise noise_of_run(const config::Config& config, const fs::path& run) {
 config::Config noise_run(const config::Config& config, int steps) {
   config::Config run = short_run(config, {.warm_up = 0, .steps = steps});
   run.train.noise_scale_every_steps = 1;
+  run.train.reproducible = "off";  // it keeps no gradients of replicas
   run.train.lr = config.train.lr;
   run.train.warmup_steps = steps / 4;
   run.model.weights = config.model.weights;
