@@ -43,6 +43,31 @@ TEST(RejectRule, LengthsOfTheLearningRateAreSaidOnce) {
   EXPECT_EQ(error_of(exponential + "lr_decay_every_epochs = 3\n"), "accepted");
 }
 
+TEST(RejectRule, TheSameBitsForAnyLayoutNeedFixedMicroBatchesAndNothingThatKnowsTheLayout) {
+  const std::string train = "[train]\nreproducible = 'layout'\n", device = "[device]\nthreads = 1\n";
+  const std::string both = train + "micro_batch = 4\n" + device;
+  EXPECT_EQ(error_of(both), "accepted");
+  EXPECT_THAT(error_of(train + device), HasSubstr("needs train.micro_batch"));
+  EXPECT_THAT(error_of(train + "micro_batch = 4\n"), HasSubstr("needs device.threads"));
+  EXPECT_THAT(error_of(both + "cuda_graphs = true\n"), HasSubstr("cannot be combined with device.cuda_graphs=true"));
+  EXPECT_THAT(error_of(both + "[pipeline]\nbatch_norm = 'sync'\n"), HasSubstr("pipeline.batch_norm=\"sync\""));
+  EXPECT_THAT(
+      error_of(train + "micro_batch = 4\nsteps = 4\n" + device + "[replicas]\nsync = 'ps'\n[ps]\nclock = 'virtual'\n"),
+      HasSubstr("cannot be combined with replicas.sync=\"ps\""));
+  EXPECT_THAT(error_of(train + "micro_batch = 4\nnoise_scale_every_steps = 5\n" + device),
+              HasSubstr("train.noise_scale_every_steps"));
+  for (const std::string policy : {"gradient", "gradient-change"})
+    EXPECT_THAT(error_of(both + "[freeze]\npolicy = '" + policy + "'\n"),
+                HasSubstr("cannot be combined with train.reproducible"));
+  const std::string cache = "[freeze]\npolicy = 'linear'\ncache = 'memory'\n";
+  EXPECT_EQ(error_of(both + cache), "accepted");
+  EXPECT_THAT(error_of(both + cache + "cache_precision = 'bf16'\n"), HasSubstr("choose \"full\""));
+  EXPECT_EQ(error_of(both + "[log]\ndigest_layers = true\n"), "accepted");
+  EXPECT_THAT(error_of(both + "[log]\ndigest_layers = true\ndigest_every = 0\n"),
+              HasSubstr("log.digest_every above 0"));
+  EXPECT_THAT(error_of("[log]\ndigest_layers = true\n"), HasSubstr("train.reproducible=\"layout\""));
+}
+
 TEST(RejectRule, KeysOfAdaptersNeedARank) {
   const std::string adapters = "[model]\nweights = 'base'\nlora_rank = 8\n";
   EXPECT_EQ(error_of(adapters + "lora_targets = ['query']\nlora_alpha = 16\nlora_weights = 'run'\n"), "accepted");

@@ -74,6 +74,10 @@ TEST(Sampler, ReplicasGetNeighbouringSlicesTheLargerOnesFirst) {
 TEST(Sampler, AShareIsTheUnionOfItsReplicas) {
   EXPECT_EQ(share_slice(10, {.first = 1, .count = 2, .parts = 4}), (Slice{3, 5}));
   EXPECT_EQ(share_slice(10, {.first = 0, .count = 4, .parts = 4}), (Slice{0, 10}));
+  // In units of 4: 2, 1 and 1 units, the last of which has 2 samples; and more parts than units.
+  EXPECT_EQ(share_slice(14, {.first = 0, .count = 1, .parts = 3, .unit = 4}), (Slice{0, 8}));
+  EXPECT_EQ(share_slice(14, {.first = 2, .count = 1, .parts = 3, .unit = 4}), (Slice{12, 2}));
+  EXPECT_EQ(share_slice(6, {.first = 2, .count = 2, .parts = 4, .unit = 4}), (Slice{6, 0}));
   EXPECT_THROW(static_cast<void>(share_slice(10, {.first = 3, .count = 2, .parts = 4})), BugError);
 }
 

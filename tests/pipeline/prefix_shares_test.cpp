@@ -33,5 +33,15 @@ TEST(PrefixShares, AreEqualConsecutiveAndWithinOneMicroBatch) {
   }
 }
 
+TEST(WholePrefixShares, GiveEachDeviceWholeMicroBatches) {
+  const auto share = [](int micro_batch, int device, std::int64_t samples) {
+    return PrefixShare{MicroBatchId{micro_batch}, DeviceId{device}, 0, samples};
+  };
+  EXPECT_EQ(whole_prefix_shares({4, 4, 2, 0}, 2),
+            (std::vector<PrefixShare>{share(0, 0, 4), share(1, 0, 4), share(2, 1, 2)}));
+  EXPECT_EQ(whole_prefix_shares({4}, 3), (std::vector<PrefixShare>{share(0, 0, 4)}));
+  EXPECT_TRUE(whole_prefix_shares({0, 0}, 2).empty());
+}
+
 }  // namespace
 }  // namespace sluice::pipeline
