@@ -16,7 +16,7 @@ import sluice_cli as cli
 
 GROUPS = {
     "Train": ["train", "eval", "step", "merge", "tokenize"],
-    "Look": ["report", "config", "models", "datasets", "devices", "version"],
+    "Look": ["report", "digest", "compare", "config", "models", "datasets", "devices", "version"],
     "Plan": ["profile", "tune", "schedule", "simulate", "memory", "replay", "batch-plan"],
     "Serve": ["serve", "make-keys"],
 }
