@@ -277,6 +277,15 @@ void repair_graphs(Config& config) {
     config.device.cuda_graphs = false;
 }
 
+void repair_reproducible(Config& config) {
+  auto& train = config.train;
+  const bool knows_layout = config.replicas.has_server() || config.pipeline.batch_norm == "sync" ||
+                            config.device.cuda_graphs || train.noise_scale_every_steps > 0 ||
+                            config.freeze.policy.starts_with("gradient") || config.freeze.cache_precision != "full";
+  if (knows_layout || train.micro_batch == 0 || config.device.threads == 0) train.reproducible = "off";
+  if (train.reproducible == "off" || config.log.digest_every == 0) config.log.digest_layers = false;
+}
+
 // Changes what the rules between keys forbid, and nothing else.
 Config repaired(Config config) {
   auto& train = config.train;
@@ -306,6 +315,7 @@ Config repaired(Config config) {
   repair_decay(train);
   repair_evaluation(config);
   repair_keys_of_schedule(train);
+  repair_reproducible(config);
   return config;
 }
 

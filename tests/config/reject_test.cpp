@@ -84,7 +84,8 @@ TEST(RejectUnknown, SuggestsTheNearestName) {
 
 TEST(RejectUnknown, ListsWhatThereIsWhenNothingIsNear) {
   EXPECT_EQ(error_of("[log]\nverbosity = 3\n"),
-            "run.toml:2: unknown key 'log.verbosity'; the keys of [log] are every, lines, tensorboard, csv");
+            "run.toml:2: unknown key 'log.verbosity'; the keys of [log] are every, lines, digest_every, digest_layers, "
+            "tensorboard, csv");
   EXPECT_EQ(
       error_of("[quantum]\nx = 1\n"),
       "run.toml:1: unknown table 'quantum'; the tables are device, model, data, train, pipeline, ps, freeze, replicas, "
