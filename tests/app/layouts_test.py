@@ -26,7 +26,7 @@ except ImportError:
 
 MICRO_BATCH, BATCH, SAMPLES = 4, 24, 76  # 6 micro-batches in a step, the last of each epoch has 1; 4 steps an epoch
 STEPS = 60 if long_tests.RUN else 21
-LAYOUTS = int(os.environ.get("LAYOUTS", "34" if long_tests.RUN else "2"))
+LAYOUTS = int(os.environ.get("LAYOUTS", "34" if long_tests.RUN else "1"))
 SCHEDULES = ("gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v")
 VIRTUAL = ("interleaved", "looped-bfs", "zb-v", "dualpipe-v")
 
