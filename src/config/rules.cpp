@@ -144,7 +144,8 @@ class Rules {
     const std::int64_t chunks = config_.pipeline.chunks.value_or(1);
     const std::int64_t replicas = config_.replicas.local;
     if (micro_batch == 0) return;
-    require(micro_batch * replicas <= batch, {"train.micro_batch", "train.global_batch", "replicas.local"},
+    require(micro_batch * replicas <= batch || config_.train.is_reproducible_by_layout(),
+            {"train.micro_batch", "train.global_batch", "replicas.local"},
             concat("train.micro_batch=", micro_batch, " x replicas.local=", replicas, " > train.global_batch=", batch,
                    "; choose a smaller micro-batch or a larger global batch"));
     require(chunks == 1 || batch % (micro_batch * chunks * replicas) == 0,

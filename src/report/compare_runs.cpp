@@ -1,14 +1,17 @@
 #include "report/compare_runs.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/text.h"
 #include "report/record_lines.h"
 #include "report/run_log.h"
@@ -25,15 +28,26 @@ constexpr std::array<const char*, 3> kWholes{"weights", "optimizer", "ema"};
 template <typename Keep>
 DigestsByStep read_digests(const std::filesystem::path& run, const Keep& keep) {
   require_run_dir(run);
+  const std::filesystem::path file = run / "metrics.jsonl";
   DigestsByStep digests;
   const auto take = [&](const Json& line, const std::string& event) {
     if (event != "digest") return;
     Json own = line;
+    const bool has_texts =
+        std::ranges::all_of(kWholes, [&](const char* name) { return !own.contains(name) || own.at(name).is_string(); });
+    if (!own.contains("step") || !own.at("step").is_number_integer() || !has_texts) {
+      throw DataError(printable(file.string()), " has a damaged digest: ", line.dump().substr(0, 100),
+                      "; remove that line, or run again");
+    }
     const auto step = own.at("step").get<std::int64_t>();
     if (!keep(step)) own.erase("layers");
     digests[step] = std::move(own);  // after a resume, a step may come twice
   };
-  static_cast<void>(read_records(run / "metrics.jsonl", take, std::numeric_limits<std::int64_t>::max()));
+  const LineDamage damage = read_records(file, take, std::numeric_limits<std::int64_t>::max());
+  if (damage.unreadable_lines > 0) {
+    log_warning(printable(file.string()), " has ", counted(damage.unreadable_lines, "unreadable line"),
+                ", whose digests are left out");
+  }
   return digests;
 }
 
@@ -55,8 +69,28 @@ std::optional<std::string> first_name(const Json& a, const Json& b, bool from_th
   return found;
 }
 
+// The first layer that only one of the runs has.
+std::optional<std::string> layer_of_one(const Json& a, const Json& b) {
+  const auto names_of = [](const Json& layers) {
+    std::vector<std::string> names;
+    const Json forward = layers.value("forward", Json::object());
+    for (const auto& [name, digests] : forward.items()) names.push_back(name);
+    return names;
+  };
+  const std::vector<std::string> of_a = names_of(a), of_b = names_of(b);
+  const auto [own, other] = std::ranges::mismatch(of_a, of_b);
+  if (own != of_a.end()) return *own;
+  return other != of_b.end() ? std::optional(*other) : std::nullopt;
+}
+
 // In the order in which a step computes.
 void find_layer(const Json& a, const Json& b, RunDifference& difference) {
+  difference.has_layers = true;
+  if (const auto layer = layer_of_one(a, b)) {
+    difference.what = "layers";
+    difference.name = *layer;
+    return;
+  }
   for (const char* part : {"forward", "backward", "sum", "update", "buffers"}) {
     if (!a.contains(part) || !b.contains(part)) continue;
     const auto name = first_name(a.at(part), b.at(part), std::string_view(part) == "backward");
@@ -87,9 +121,11 @@ RunComparison compare_runs(const std::filesystem::path& a, const std::filesystem
     ++comparison.steps;
     comparison.last_step = step;
   }
+  const auto only_in_one = static_cast<std::int64_t>(of_a.size() + of_b.size()) - 2 * comparison.steps;
+  comparison.only_in_one = only_in_one;
   if (comparison.steps == 0) {
-    throw DataError("the two runs have no digests of the same step (", of_a.size(), " and ", of_b.size(),
-                    " digests); set log.digest_every alike in both");
+    throw DataError("the runs have no digests of the same step: ", printable(a.string()), " has ", of_a.size(),
+                    " digests, ", printable(b.string()), " has ", of_b.size(), "; set log.digest_every alike in both");
   }
   if (comparison.first) {
     const std::int64_t step = comparison.first->step;
@@ -108,14 +144,25 @@ Json to_json(const RunComparison& comparison) {
     if (!difference->name.empty()) first["name"] = difference->name;
     if (difference->micro_batch) first["micro_batch"] = *difference->micro_batch;
   }
-  return {{"first_difference", first}, {"steps", comparison.steps}, {"last_step", comparison.last_step}};
+  return {{"first_difference", first},
+          {"steps", comparison.steps},
+          {"last_step", comparison.last_step},
+          {"only_in_one", comparison.only_in_one}};
 }
 
 std::string describe(const RunComparison& comparison) {
-  if (!comparison.first)
-    return concat("equal: ", counted(comparison.steps, "step"), " with digests, the last one step ",
-                  comparison.last_step);
+  if (!comparison.first) {
+    return concat(
+        "equal: ", counted(comparison.steps, "step"), " with digests, the last one step ", comparison.last_step,
+        comparison.only_in_one > 0
+            ? concat("; ", counted(comparison.only_in_one, "digest"), " of steps that only one of the runs has")
+            : std::string());
+  }
   const RunDifference& difference = *comparison.first;
+  if (difference.what == "layers") {
+    return concat("the runs have different models or frozen layers: ", difference.name,
+                  " is in one of them only, in step ", difference.step);
+  }
   std::string text = concat("first difference: ", difference.what);
   if (!difference.name.empty()) text += concat(" of ", difference.name);
   if (difference.micro_batch) text += concat(", micro-batch ", *difference.micro_batch);
@@ -124,7 +171,7 @@ std::string describe(const RunComparison& comparison) {
     text += concat(" or after step ", difference.equal_until,
                    ", the last with equal digests; with log.digest_every = 1 ", "both runs name the step");
   }
-  if (difference.name.empty()) text += "; with log.digest_layers = true both runs name the layer";
+  if (!difference.has_layers) text += "; with log.digest_layers = true both runs name the layer";
   return text;
 }
 

@@ -57,7 +57,8 @@ TEST_F(CompareRuns, EqualRunsHaveNoDifference) {
   EXPECT_EQ(found.steps, 2);
   EXPECT_EQ(found.last_step, 2);
   EXPECT_EQ(to_json(found).at("first_difference"), nullptr);
-  EXPECT_EQ(describe(found), "equal: 2 steps with digests, the last one step 2");
+  EXPECT_EQ(describe(found),
+            "equal: 2 steps with digests, the last one step 2; 1 digest of steps that only one of the runs has");
 }
 
 TEST_F(CompareRuns, TheFirstStepThatDiffersIsNamed) {
@@ -97,6 +98,33 @@ TEST_F(CompareRuns, LayersSayWhatAndWhere) {
   const auto buffers = of_layers([](Json& own) { own["buffers"]["first.mean"] = "!"; });
   EXPECT_EQ(buffers.what, "buffers");
   EXPECT_EQ(buffers.name, "first.mean");
+}
+
+TEST_F(CompareRuns, OtherLayersAndDamagedDigestsAreSaid) {
+  const auto other = of_layers([](Json& own) { own["forward"]["more"] = {"1", "2"}; });
+  EXPECT_EQ(other.what, "layers");
+  EXPECT_EQ(other.name, "more");
+  Json number = digest(1, "w");
+  number["weights"] = 7;
+  EXPECT_THROW(compare_runs(run("a", {number}), run("b", {digest(1, "w")})), DataError);
+  Json text = digest(1, "w");
+  text["step"] = "1";
+  EXPECT_THROW(compare_runs(run("a", {digest(1, "w")}), run("b", {text})), DataError);
+}
+
+TEST_F(CompareRuns, ADifferenceIsSaidInOneSentence) {
+  const auto text_of = [&](int step, bool with_layers) {
+    Json a = digest(step, "x"), b = digest(step, "y");
+    if (with_layers) a["layers"] = b["layers"] = layers(), b["layers"]["forward"]["last"][1] = "!";
+    return describe(compare_runs(run("a", {digest(1, "w"), a}), run("b", {digest(1, "w"), b})));
+  };
+  EXPECT_EQ(text_of(2, true), "first difference: forward of last, micro-batch 1, in step 2");
+  EXPECT_EQ(text_of(2, false),
+            "first difference: weights, in step 2; with log.digest_layers = true both runs name the layer");
+  EXPECT_EQ(
+      text_of(9, true),
+      "first difference: forward of last, micro-batch 1, in step 9 or after step 1, the last with equal digests; with "
+      "log.digest_every = 1 both runs name the step");
 }
 
 TEST_F(CompareRuns, RunsWithoutACommonStepAndOtherFoldersAreRefused) {

@@ -58,10 +58,10 @@ void check_schedule(const Setup& setup) {
   const int chunks = configured_chunks(setup);
   const bool chunks_are_given = !setup.schedule_text.empty() || config.pipeline.chunks.value_or(1) > 1;
   if (chunks_are_given && chunks != config.pipeline.chunks) {
-    throw ConfigError("train.micro_batch = ", config.train.micro_batch, " makes ", chunks,
-                      " micro-batches a step, but ",
-                      setup.schedule_text.empty() ? "pipeline.chunks = " : "pipeline.order has ",
-                      config.pipeline.chunks.value_or(0), "; remove train.micro_batch");
+    throw ConfigError(
+        "train.micro_batch = ", config.train.micro_batch, " makes ", chunks, " micro-batches a step, but ",
+        setup.schedule_text.empty() ? "pipeline.chunks = " : "pipeline.order has ", config.pipeline.chunks.value_or(0),
+        "; remove ", config.train.is_reproducible_by_layout() ? "pipeline.chunks" : "train.micro_batch");
   }
   const Plan plan{.partition = {std::vector<int>(config.pipeline.stages * virtual_stages(config), 1)},
                   .schedule = schedule_name(setup),
