@@ -47,9 +47,7 @@ double time_step(const engine::Composition& composition, engine::TrainStep& step
 tune::MemoryModel kept_or_measured_model(const Setup& setup) {
   const auto kept = measure::find_costs(setup.config.pipeline.cost_cache, workload_of(setup), micro_batch_size(setup));
   if (!kept) return measure_memory_model(setup);
-  return {.layers = with_waiting_gradients(kept->profile.costs(), setup),
-          .shares_memory = shares_memory(setup),
-          .processes = setup.process.processes};
+  return memory_model_of(kept->profile.costs(), setup);
 }
 
 // Estimates decide what fits, except on a GPU without a limit whose plan used no estimate.

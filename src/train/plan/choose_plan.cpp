@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "core/concat.h"
 #include "core/divided_up.h"
@@ -36,6 +37,23 @@ profiler::LayerProfile measure_fitting_batches(const Setup& setup, std::int64_t 
     log_info("measuring the layers at ", counted(size / 2, "sample"), " instead: ", error.what());
   }
   return measure_fitting_batches(setup, size / 2);
+}
+
+// With train.reproducible, gradients wait for their turn in a sum (pipeline/gradient_tree.h).
+std::vector<LayerCost> with_waiting_gradients(std::vector<LayerCost> costs, const Setup& setup) {
+  if (!setup.config.train.is_reproducible_by_layout()) return costs;
+  const std::int64_t all = divided_up(setup.global_batch, setup.config.train.micro_batch),
+                     parts = count_replicas(setup);
+  std::size_t most = 1;  // sums that a replica is left with
+  for (std::int64_t part = 0; part < parts; ++part)
+    most = std::max(most, nodes_within(part_range(all, parts, part), all).size());
+  const auto pending =
+      static_cast<std::uint64_t>(std::bit_width(static_cast<std::uint64_t>(divided_up(all, parts))) - 1);
+  const std::uint64_t arriving = setup.process.processes > 1 ? 1 : 0;
+  const std::uint64_t waiting = pending + most - 1 + arriving;
+  // Like these weights, they exist while a pass has several micro-batches.
+  for (LayerCost& layer : costs) layer.transformed_bytes += waiting * layer.gradient_bytes;
+  return costs;
 }
 
 std::string recomputing_stages(const Plan& plan) {
@@ -93,20 +111,10 @@ std::vector<LayerCost> layer_costs(const Setup& setup) {
   return with_waiting_gradients(profile.costs(), setup);
 }
 
-std::vector<LayerCost> with_waiting_gradients(std::vector<LayerCost> costs, const Setup& setup) {
-  if (!setup.config.train.is_reproducible_by_layout()) return costs;
-  const std::int64_t all = divided_up(setup.global_batch, setup.config.train.micro_batch),
-                     parts = count_replicas(setup);
-  std::size_t most = 1;  // sums that a replica is left with
-  for (std::int64_t part = 0; part < parts; ++part)
-    most = std::max(most, nodes_within(part_range(all, parts, part), all).size());
-  const auto pending =
-      static_cast<std::uint64_t>(std::bit_width(static_cast<std::uint64_t>(divided_up(all, parts))) - 1);
-  const std::uint64_t arriving = setup.process.processes > 1 ? 1 : 0;
-  const std::uint64_t waiting = pending + most - 1 + arriving;
-  // Like these weights, they exist while a pass has several micro-batches.
-  for (LayerCost& layer : costs) layer.transformed_bytes += static_cast<std::uint64_t>(waiting) * layer.gradient_bytes;
-  return costs;
+tune::MemoryModel memory_model_of(std::vector<LayerCost> costs, const Setup& setup) {
+  return {.layers = with_waiting_gradients(std::move(costs), setup),
+          .shares_memory = shares_memory(setup),
+          .processes = setup.process.processes};
 }
 
 double layers_budget(const Setup& setup) { return setup.config.pipeline.planning_budget_s / 3; }

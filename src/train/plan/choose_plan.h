@@ -8,6 +8,7 @@
 #include "profiler/layer_profile.h"
 #include "train/setup/setup.h"
 #include "tune/make_plan.h"
+#include "tune/memory_model.h"
 
 namespace sluice::train {
 
@@ -29,8 +30,8 @@ namespace sluice::train {
 
 [[nodiscard]] std::vector<LayerCost> layer_costs(const Setup& setup);
 
-// Adds the memory of gradients that wait for their turn in a sum (pipeline/gradient_tree.h) with train.reproducible.
-[[nodiscard]] std::vector<LayerCost> with_waiting_gradients(std::vector<LayerCost> costs, const Setup& setup);
+// Counts layers with these costs, and with train.reproducible also gradients that wait for their turn in a sum.
+[[nodiscard]] tune::MemoryModel memory_model_of(std::vector<LayerCost> costs, const Setup& setup);
 
 // Shares of pipeline.planning_budget_s in seconds: a third for layer costs, the rest for chunk trials.
 [[nodiscard]] double layers_budget(const Setup& setup);

@@ -145,10 +145,8 @@ std::string less_memory(const config::Config& config) {
 
 tune::MemoryModel measure_memory_model(const Setup& setup) {
   constexpr std::int64_t kMost = 16;  // enough to run the kernels of larger ones
-  return {.layers = with_waiting_gradients(
-              measure::measure_layer_bytes(workload_of(setup), std::min(micro_batch_size(setup), kMost)), setup),
-          .shares_memory = shares_memory(setup),
-          .processes = setup.process.processes};
+  return memory_model_of(measure::measure_layer_bytes(workload_of(setup), std::min(micro_batch_size(setup), kMost)),
+                         setup);
 }
 
 std::string fitting_advice(const tune::MemoryModel& model, const Setup& setup, const Plan& plan) {

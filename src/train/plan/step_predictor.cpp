@@ -18,8 +18,7 @@ namespace {
 std::map<std::string, std::uint64_t> bytes_by_device(const Setup& setup, const Plan& plan,
                                                      const std::vector<LayerCost>& costs) {
   if (plan.frozen_layers > 0) return {};  // what the devices hold for frozen layers is not predicted
-  const tune::MemoryModel model{with_waiting_gradients(costs, setup), shares_memory(setup), setup.process.processes};
-  const auto bytes = tune::estimate_slot_bytes(model, plan);
+  const auto bytes = tune::estimate_slot_bytes(memory_model_of(costs, setup), plan);
   std::map<std::string, std::uint64_t> by_device;
   if (!bytes || bytes->size() != setup.devices.size()) return by_device;
   for (std::size_t slot = 0; slot < bytes->size(); ++slot)
