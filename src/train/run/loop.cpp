@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "engine/divergence.h"
+#include "train/run/saved_average.h"
 #include "train/setup/digests.h"
 #include "train/setup/noise_watch.h"
 #include "train/setup/step_batch.h"
@@ -287,7 +288,10 @@ void Loop::record_digests(bool at_end) {
                                 : digest_is_due(progress_.steps_done);
   if (!is_wanted || !keeps_records() || !parts_.steps.holds_weights()) return;
   digested_step_ = progress_.steps_done;
-  nlohmann::ordered_json fields = digests_of(progress_.steps_done, kept().capture(progress_));
+  storage::CheckpointContents contents{parts_.engine.model_between_steps(),
+                                       engine::optimizer_tensors(parts_.engine.composition())};
+  set_average_apart(contents);
+  nlohmann::ordered_json fields = digests_of(progress_.steps_done, contents);
   if (options_.digest_layers && !at_end) fields["layers"] = to_json(parts_.engine.step().last_digests());
   parts_.records.event("digest", fields);
 }
