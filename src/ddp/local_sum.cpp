@@ -70,7 +70,7 @@ std::vector<at::Tensor> LocalSum::sums_of(int stage, int bucket) const {
   const auto found = std::ranges::find_if(
       buckets_, [&](const BucketState& state) { return state.stage == stage && state.number == bucket; });
   std::vector<at::Tensor> sums;
-  for (const Summand& share : tree_.sums) sums.push_back(share_of(*found, share));
+  for (const Summand& share : sequence_.sums) sums.push_back(share_of(*found, share));
   return sums;
 }
 
@@ -103,13 +103,14 @@ void LocalSum::begin_step(const comm::StepStart& start) {
   is_finished_ = false;
   takes_norms_ = start.takes_norms;
   is_in_tree_ = start.micro_batches > 0;
+  sequence_ = {.additions = fixed_additions_, .sums = {}};
   if (is_in_tree_) {
     check(!takes_norms_, "no norms of single replicas in a step with a tree");
     std::vector<NumberRange> ranges;
     for (std::int64_t r = 0; r < replicas(); ++r)
       ranges.push_back(
           part_range(start.micro_batches, options_.processes * replicas(), options_.rank * replicas() + r));
-    tree_ = add_in_tree(ranges, start.micro_batches);
+    sequence_ = add_in_tree(ranges, start.micro_batches);
   }
   for (BucketState& state : buckets_) {
     for (auto& reported : state.reported) std::fill(reported.begin(), reported.end(), char{0});
@@ -178,7 +179,7 @@ Nanoseconds LocalSum::squares_time() const {
 
 void LocalSum::add_up(BucketState& state) {
   const at::NoGradGuard no_grad;
-  for (const Addition& addition : is_in_tree_ ? tree_.additions : fixed_additions_) {
+  for (const Addition& addition : sequence_.additions) {
     const int from_replica = addition.from.replica, into_replica = addition.into.replica;
     const device::Stream& from = queue_of(state, from_replica);
     const device::Stream& into = queue_of(state, into_replica);
@@ -190,7 +191,7 @@ void LocalSum::add_up(BucketState& state) {
     if (is_in_tree_ && options_.rounds_to_bf16) device::round_to_bf16(sum);
     state.ready[into_replica] = into.record();
   }
-  for (const Summand& share : is_in_tree_ ? tree_.sums : std::vector<Summand>()) {
+  for (const Summand& share : sequence_.sums) {
     if (share.replica == 0) continue;
     const device::Stream& first = queue_of(state, 0);
     first.wait(state.ready[share.replica]);

@@ -94,7 +94,7 @@ class LocalSum {
   Complete complete_;
   Options options_;
   std::vector<Addition> fixed_additions_;  // of steps without a tree
-  TreeAdditions tree_;                     // of the current step
+  TreeAdditions sequence_;                 // of the current step; without a tree, one sum remains in replica 0
   bool is_in_tree_ = false;
   std::map<device::Device, device::Stream> queues_;  // streams for the additions; empty with one replica
   std::deque<BucketState> buckets_;
