@@ -161,8 +161,7 @@ class Rules {
     require(!log.digest_layers || (train.is_reproducible_by_layout() && log.digest_every > 0),
             {"log.digest_layers", "log.digest_every", "train.reproducible"},
             "log.digest_layers needs log.digest_every above 0 and train.reproducible=\"layout\", which keeps the "
-            "gradients of "
-            "micro-batches apart; set them, or log.digest_layers=false");
+            "gradients of micro-batches apart; set them, or log.digest_layers=false");
     if (!train.is_reproducible_by_layout()) return;
     const auto needs = [&](bool ok, std::string_view key, const std::string& why) {
       require(ok, {"train.reproducible", key}, concat("train.reproducible=\"layout\" ", why));

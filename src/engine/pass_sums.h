@@ -25,8 +25,7 @@ using MicroBatches = std::vector<std::vector<pipeline::MicroBatch>>;  // [replic
 // [micro-batch that has run]: its loss, and with counts_scores its scores (ScoreSums::sums).
 [[nodiscard]] std::vector<std::vector<double>> numbers_of_micro_batches(const pipeline::PassResult& result,
                                                                         const task::Task& task, bool counts_scores);
-// Joins logits [n, ...] of micro-batches; narrower ones are padded with zeros, as texts are. Undefined if there are
-// none.
+// Joins logits [n, ...] of micro-batches; narrower ones are padded with zeros, as texts are. Undefined without parts.
 [[nodiscard]] at::Tensor joined_logits(const std::vector<at::Tensor>& parts);
 // On the CPU, in the order of the batch; undefined if logits were not kept.
 [[nodiscard]] at::Tensor logits_in_order(const pipeline::PassResult& result);

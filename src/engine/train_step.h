@@ -30,11 +30,11 @@ struct TrainStepOptions {
   nn::Numerics numerics = {};
   // Gradients are scaled to at most this norm over all parameters; 0: no clipping.
   double clip_norm = 0;
-  // Samples of a micro-batch (the last of a batch may be short), if results must not depend on how micro-batches are
-  // distributed over replicas and processes: these have consecutive parts of them (core/parts.h), and sums follow the
-  // order of micro-batches. Requires: the sync sums gradients in a tree (comm::StepStart::micro_batches), running
-  // statistics are not kSync, no norms are taken and no graphs recorded. 0: each replica's share is cut into
-  // Plan::chunks equal micro-batches.
+  // Samples of a micro-batch; the last of a batch may be short. 0: a replica's share is cut into Plan::chunks equal
+  // micro-batches. If set, results do not depend on who runs which micro-batch: replicas and processes take consecutive
+  // parts (core/parts.h), and sums follow the order of micro-batches.
+  // Requires: the sync sums gradients in a tree (comm::StepStart::micro_batches), running statistics are not kSync, no
+  // norms are taken and no graphs recorded.
   std::int64_t micro_batch = 0;
   // With micro_batch: the field whose zeros are padding, which is cut off from micro-batches. Empty: none is cut off.
   std::string padding_mask;
