@@ -25,8 +25,9 @@ import hosts  # noqa: E402
 MODELS = {  # tables; samples of a step and of a micro-batch
     "resnet18": ({"model": {"name": "resnet18"}, "data": {"name": "shapes", "samples": 2000}}, 64, 8),
     "vit": ({"model": {"name": "vit", "size": "tiny", "patch_size": 4}, "data": {"name": "shapes", "samples": 2000}}, 64, 8),
-    "gpt2": ({"model": {"name": "gpt2", "size": "small"}, "data": {"name": "text"}}, 8, 1),
+    "gpt2": ({"model": {"name": "gpt2"}, "data": {"name": "text"}}, 16, 2),
 }
+GPT2 = {"model_type": "gpt2", "n_layer": 6, "n_embd": 384, "n_head": 6, "n_positions": 128, "vocab_size": 8192}  # 14 million parameters
 LAYOUTS = {  # processes, stages, replicas, hosts
     "pipeline": (1, 2, 2, False),
     "processes2": (2, 1, 1, False),
@@ -42,6 +43,7 @@ def words_of(model, layout, mode, steps, folder):
     tables = {name: dict(table) for name, table in tables.items()}
     if model == "gpt2":
         tables["data"]["path"] = str(folder / "text.txt")
+        tables["model"]["config"] = str(folder / "gpt2.json")
     tables |= {"train": {"steps": steps, "global_batch": batch, "micro_batch": micro_batch, "reproducible": mode,
                          "optimizer": "adamw", "eval_limit": 16},
                "pipeline": {"stages": stages}, "replicas": {"local": replicas}, "device": {"list": "cpu", "threads": 1},
@@ -97,6 +99,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "text.txt").write_text("To be, or not to be, that is the question. " * 4000, encoding="utf-8")
+        (folder / "gpt2.json").write_text(json.dumps(GPT2), encoding="utf-8")
         for model in args.models:
             for layout in args.layouts:
                 rows.append(compare(model, layout, args, folder))

@@ -132,7 +132,11 @@ class Layouts(unittest.TestCase):
         self.assertEqual(found["seed"], {"step": 1, "equal_until": 0, "what": "forward", "name": "conv1", "micro_batch": 0})
         self.assertEqual(found["clip"]["what"], "update")
         text = cli.run("compare", self.folder / "one", self.folder / "seed").stdout
-        self.assertEqual(text, "first difference: forward of conv1, micro-batch 0, in step 1\n")
+        self.assertEqual(text, "first difference: forward of conv1, micro-batch 0, in step 1\n"
+                               "train.seed: 5 in the first run, 6 in the second\n")
+        # Both directories say what was set; a layout is no reason.
+        self.assertEqual(json.loads(cli.run("compare", self.folder / "clip", self.folder / "rate", "--json").stdout)["settings"],
+                         {"train.lr": ["0.05", "0.0500001"], "train.clip_norm": ["0.999999", "1.0"]})
         refused = cli.run("compare", self.folder / "one", self.folder)
         self.assertEqual(refused.returncode, 2)
         self.assertIn("is not a run directory", cli.error_of(refused))

@@ -37,8 +37,11 @@ bool has_batch_norms(const config::Config& config) {
   }
 }
 
-bool decides_rounding(const config::Config& config, const std::string& key) {
-  return config.train.is_reproducible_by_layout() && (key == "train.micro_batch" || key == "device.threads");
+bool decides_rounding(const Difference& difference, const config::Config& config, const config::Config& saved) {
+  if (!config.train.is_reproducible_by_layout()) return false;
+  const std::string& key = difference.key;
+  if (key == "freeze.cache") return (config.freeze.cache == "off") != (saved.freeze.cache == "off");
+  return key == "train.micro_batch" || key == "device.threads";
 }
 
 bool sizes_micro_batches(const config::Config& config, const std::string& key) {
@@ -67,7 +70,7 @@ std::vector<Difference> find_learned_differences(const config::Config& config, c
   std::erase_if(differences, [&](const Difference& difference) {
     const std::string& key = difference.key;
     return !is_learned_from(key) && !(lowers_by_evaluations && is_one_of(kEvaluations, key)) &&
-           !sizes_micro_batches(config, key) && !decides_rounding(config, key);
+           !sizes_micro_batches(config, key) && !decides_rounding(difference, config, saved);
   });
   return differences;
 }

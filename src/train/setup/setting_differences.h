@@ -18,7 +18,8 @@ struct Difference {
 [[nodiscard]] std::string in_words(const std::vector<Difference>& differences);
 
 // The differences that change what is learned. In addition to is_learned_from(): the keys that size micro-batches if
-// the model has batch-norms, and the evaluation keys with train.lr_schedule = "plateau".
+// the model has batch-norms, the evaluation keys with train.lr_schedule = "plateau", and with
+// train.reproducible = "layout" all keys that decide the rounding.
 [[nodiscard]] std::vector<Difference> find_learned_differences(const config::Config& config,
                                                                const config::Config& saved);
 
