@@ -70,7 +70,7 @@ OWN_TIME_ROOMS = {"comm", "data", "ddp", "engine", "pipeline", "ps", "ps/net", "
                   "train/run", "train/study"}
 MAY_READ_CLOCKS = {
     "how long something took, for records": {
-        "comm/clock_offset.cpp", "comm/communicator.cpp", "comm/communicator.h", "ddp/local_sum.cpp", "ddp/ordered_all_reduce.cpp", "ddp/tree_exchange.cpp",
+        "comm/clock_offset.cpp", "comm/communicator.cpp", "comm/communicator.h", "comm/membership.cpp", "ddp/local_sum.cpp", "ddp/ordered_all_reduce.cpp", "ddp/tree_exchange.cpp",
         "engine/noise_norms.cpp", "pipeline/feature_source.h", "pipeline/stream_spans.cpp", "ps/net/network_server.cpp",
         "ps/net/log_recovery.cpp", "train/plan/choose_chunks.cpp", "train/run/feature_reuse.cpp", "train/plan/freeze_planner.cpp", "train/run/loop.cpp",
         "train/trace/recorded_step.cpp", "train/serve/served_workers.cpp", "train/trace/step_trace.cpp", "train/serve/virtual_workers.cpp", "train/serve/worker.cpp"},

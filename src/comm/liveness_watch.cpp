@@ -1,11 +1,10 @@
 #include "comm/liveness_watch.h"
 
 #include <algorithm>
-#include <iomanip>
-#include <random>
 #include <sstream>
 #include <utility>
 
+#include "comm/token.h"
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
@@ -22,21 +21,6 @@ using Kind = ControlMessage::Kind;
 constexpr milliseconds kAcknowledgeTimeout{1000};  // for a neighbour to acknowledge a message
 constexpr int kMostEvents = 1000;                  // per step, so that a flood of connections cannot delay heartbeats
 constexpr milliseconds kSettling{200};             // after a pause: time to read the messages that arrived meanwhile
-
-std::string random_token() {
-  std::random_device random;
-  std::ostringstream token;
-  token << std::hex << std::setfill('0');
-  for (int word = 0; word < 4; ++word) token << std::setw(8) << random();
-  return token.str();
-}
-
-// Compares in constant time, so that the time does not reveal the first difference.
-bool are_equal(const std::string& a, const std::string& b) {
-  unsigned char difference = a.size() == b.size() ? 0 : 1;
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) difference |= a[i] ^ b[i];
-  return difference == 0;
-}
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <future>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -80,8 +81,14 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(const std::string& host, const c10
 
 }  // namespace
 
-Processes::Processes(World world, const Agreement& agreement, TimeLimits limits, const std::function<void()>& prepare)
-    : world_(std::move(world)), limits_(limits) {
+template <typename Make>
+auto Processes::noted(const Make& make) {
+  return regrouping_.connections ? regrouping_.connections->note(make) : make();
+}
+
+Processes::Processes(World world, const Agreement& agreement, TimeLimits limits, const std::function<void()>& prepare,
+                     Regrouping regrouping)
+    : world_(std::move(world)), limits_(limits), regrouping_(std::move(regrouping)) {
   if (world_.is_single()) {
     prepare();
     return;
@@ -106,6 +113,12 @@ Processes::Processes(World world, const Agreement& agreement, TimeLimits limits,
 Processes::~Processes() = default;
 
 void Processes::listen() {
+  if (regrouping_.meeting.publish) {
+    const int listener = listen_on(world_.address, kAnyPort);
+    world_.port = own_address(listener).port;
+    open(listener, limits_.connect);
+    return regrouping_.meeting.publish(concat(world_.address, ' ', world_.port));
+  }
   if (world_.meeting_file.empty()) {
     const std::string host = world_.address;
     const int listener = listen_on(host, world_.port, world_.address_settings, limits_.connect);
@@ -124,7 +137,9 @@ void Processes::listen() {
 }
 
 void Processes::connect_to_rank_0() {
-  if (!world_.meeting_file.empty()) {
+  if (regrouping_.meeting.look_up) {
+    std::istringstream(regrouping_.meeting.look_up()) >> world_.address >> world_.port;
+  } else if (!world_.meeting_file.empty()) {
     if (connect_by_file(limits_.connect)) return;
     const auto last = read_meeting(world_.meeting_file);
     if (last && is_out_of_reach(*last)) {
@@ -186,7 +201,7 @@ void Processes::open(int listener, milliseconds limit) {
   options.timeout = limits_.connect;
   if (options.isServer) options.masterListenFd = listener;
   const milliseconds answer_limit = std::max(limit, kHandshake);
-  const auto store = open_store(world_.address, options, answer_limit);
+  const auto store = noted([&] { return open_store(world_.address, options, answer_limit); });
   if (!store) {
     throw PeerError("rank ", world_.rank, ": the process that listens at ", world_.address, ":", world_.port,
                     " did not answer as ", world_.is_hosted ? "torchrun's store" : "rank 0 of Sluice", " within ",
@@ -260,8 +275,10 @@ c10::intrusive_ptr<c10d::Backend> Processes::make_gloo(const c10::intrusive_ptr<
   }
   options->devices.push_back(device_);
   const milliseconds limit = limits_.connect + kMeshing;
-  const auto made = made_within(limit, [=, rank = world_.rank, size = world_.size] {
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+  const auto made = noted([&] {
+    return made_within(limit, [=, rank = world_.rank, size = world_.size] {
+      return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+    });
   });
   if (!made)
     throw std::runtime_error(

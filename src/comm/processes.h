@@ -17,7 +17,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "comm/communicator.h"
+#include "comm/liveness.h"
 #include "comm/meeting_file.h"
+#include "comm/own_connections.h"
 #include "comm/start.h"
 #include "comm/world.h"
 #include "device/device.h"
@@ -39,12 +41,19 @@ struct TimeLimits {
 // Backend that carries tensors: NCCL for GPUs only, Gloo for any device.
 enum class Collectives { kAuto, kGloo, kNccl };  // kAuto: NCCL for a GPU, else Gloo
 
+// For a group that forms while the run goes on: rank 0 listens on World::address and any port, which it publishes.
+struct Regrouping {
+  MeetingPoint meeting;
+  std::shared_ptr<OwnConnections> connections;  // its connections are added; shutting them down ends all waits
+};
+
 class Processes {
  public:
   // prepare: work before this process waits for the others; rank 0 already listens. If it throws, connected processes
   // end at once with a PeerError that names this rank and the reason.
   Processes(
-      World world, const Agreement& agreement, TimeLimits limits, const std::function<void()>& prepare = [] {});
+      World world, const Agreement& agreement, TimeLimits limits, const std::function<void()>& prepare = [] {},
+      Regrouping regrouping = {});
   ~Processes();
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
@@ -73,11 +82,14 @@ class Processes {
   [[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store);
   void agree(const Agreement& agreement);
   void count_neighbours();
+  template <typename Make>
+  auto noted(const Make& make);
   template <typename Action>
   auto over_store(const Action& action);
 
   World world_;
   TimeLimits limits_;
+  Regrouping regrouping_;
   std::optional<MeetingFile> meeting_file_;  // rank 0's, until all ranks have arrived
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<gloo::transport::Device> device_;

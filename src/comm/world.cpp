@@ -94,4 +94,9 @@ World choose_world(const WorldOptions& options, const Environment& environment, 
   return world;
 }
 
+std::string address_of_process(const World& world) {
+  if (world.rank == 0) return world.address;
+  return world.interface.empty() ? address_towards(world.address) : address_of_interface(world.interface);
+}
+
 }  // namespace sluice::comm

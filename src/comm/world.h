@@ -43,6 +43,9 @@ struct WorldOptions {
   std::string interface;
 };
 
+// An address of this process's machine that the others can reach.
+[[nodiscard]] std::string address_of_process(const World& world);
+
 [[nodiscard]] World choose_world(const WorldOptions& options, const Environment& environment = process_environment,
                                  bool on_terminal = has_terminal());
 

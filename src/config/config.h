@@ -171,6 +171,8 @@ struct ReplicasConfig {
   std::string bucket_type = "full";
   double connect_timeout_s = 300;
   double hang_timeout_s = 60;
+  bool elastic = false;
+  int min = 1;
 
   [[nodiscard]] bool has_server() const { return sync == "ps"; }
   bool operator==(const ReplicasConfig&) const = default;

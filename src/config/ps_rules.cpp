@@ -28,6 +28,9 @@ class PsRules {
     check_compression();
     require(config_.freeze.policy == "none" && config_.pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
             "workers of a parameter server cannot change their plan; remove freeze.policy and pipeline.changes");
+    require(!config_.replicas.elastic, {"replicas.elastic", "replicas.sync"},
+            "replicas.elastic cannot be combined with replicas.sync=\"ps\": a server goes on without lost workers "
+            "anyway; remove it");
     require(config_.model.lora_rank == 0, {"model.lora_rank", "replicas.sync"},
             concat("model.lora_rank=", config_.model.lora_rank,
                    " freezes weights, but a parameter server gives its workers only those that are trained; set it to "

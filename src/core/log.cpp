@@ -148,6 +148,7 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
 struct Logging {
   std::shared_ptr<ConsoleSink> console = std::make_shared<ConsoleSink>();
   std::vector<spdlog::logger> loggers;
+  std::filesystem::path file;
 
   Logging() {
     for (const char* const name : kFormNames) {
@@ -203,6 +204,7 @@ void set_log_level(LogLevel level) {
 void quiet_console(bool quiet) { logging().console->be_quiet(quiet); }
 
 void log_to_file(const std::filesystem::path& file) {
+  if (file == std::exchange(logging().file, file)) return;
   try {
     const auto sink = std::make_shared<FileSink>(file);
     for (spdlog::logger& logger : logging().loggers) logger.sinks().push_back(sink);

@@ -11,6 +11,7 @@
 #include "train/run/saved_average.h"
 #include "train/setup/digests.h"
 #include "train/setup/noise_watch.h"
+#include "train/setup/peers.h"
 #include "train/setup/step_batch.h"
 #include "train/setup/stop_signal.h"
 
@@ -89,6 +90,7 @@ void Loop::run_and_explain() {
     const bool resumes_there = good && *good != last_checkpoint_ && set_aside_later_checkpoints(*good);
     throw DivergedError(error.what(), "; ", rollback_advice(good, resumes_there));
   } catch (const Error& error) {
+    if (parts_.peers.goes_on_after(error)) throw GroupLost(error.what());
     if (parts_.peers.must_save_after(error)) rescue();
     parts_.records.fault(progress_.steps_done, error);
     throw;
@@ -98,6 +100,7 @@ void Loop::run_and_explain() {
 void Loop::run_to_the_end() {
   const std::int64_t best_step = progress_.evaluations.best_step;
   if (options_.keeps_best && best_step > 0) kept().checkpoints().keep_best(best_step);
+  if (!options_.losses.empty()) record_digests();  // of a step whose records were lost with rank 0
   run_until_done_or_stopped();
   report_outside_of_steps();
   finish_observers();
@@ -250,6 +253,7 @@ void Loop::train_one_step() {
   parts_.engine.forget_buffers();
   is_changing_ = false;  // the step is complete in state and records
   record_digests();
+  record_losses();
   const SeenStep seen{.number = progress_.steps_done,
                       .spans = step->spans,
                       .stats = step->stats,
@@ -284,16 +288,27 @@ bool Loop::digest_is_due(std::int64_t step) const {
 }
 
 void Loop::record_digests(bool at_end) {
-  const bool is_wanted = at_end ? options_.digest_every > 0 && digested_step_ != progress_.steps_done
-                                : digest_is_due(progress_.steps_done);
-  if (!is_wanted || !keeps_records() || !parts_.steps.holds_weights()) return;
+  const bool is_wanted = at_end ? options_.digest_every > 0 : digest_is_due(progress_.steps_done);
+  if (!is_wanted || digested_step_ == progress_.steps_done || !keeps_records() || !parts_.steps.holds_weights()) return;
   digested_step_ = progress_.steps_done;
   storage::CheckpointContents contents{parts_.engine.model_between_steps(),
                                        engine::optimizer_tensors(parts_.engine.composition())};
   set_average_apart(contents);
   nlohmann::ordered_json fields = digests_of(progress_.steps_done, contents);
-  if (options_.digest_layers && !at_end) fields["layers"] = to_json(parts_.engine.step().last_digests());
+  if (options_.digest_layers && progress_.steps_done > first_step_ && !at_end)
+    fields["layers"] = to_json(parts_.engine.step().last_digests());
   parts_.records.event("digest", fields);
+}
+
+void Loop::record_losses() {
+  for (const comm::Loss& loss : std::exchange(options_.losses, {})) {
+    parts_.records.event("lost", {{"step", progress_.steps_done},
+                                  {"rank", loss.member},
+                                  {"host", loss.host},
+                                  {"cause", loss.cause},
+                                  {"detected_ms", loss.silent_ms},
+                                  {"next_step_ms", to_ms(now_ns() - loss.lost_at)}});
+  }
 }
 
 void Loop::report_features() {

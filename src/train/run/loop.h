@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/membership.h"
 #include "core/error.h"
 #include "data/loader.h"
 #include "engine/engine.h"
@@ -36,9 +37,12 @@ struct LoopOptions {
   std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
   double checkpoint_every_minutes = 0;      // 0: not by time
   optim::LrSchedule lr;
-  std::filesystem::path resumed_from;  // checkpoint that the run resumed; empty: a new run
-  bool is_saved = false;               // resumed_from is in this run directory
-  bool can_resume = true;              // from its own checkpoints, with --resume
+  std::filesystem::path resumed_from;   // checkpoint that the run resumed; empty: a new run
+  bool is_saved = false;                // resumed_from is in this run directory
+  bool can_resume = true;               // from its own checkpoints, with --resume
+  std::vector<comm::Loss> losses = {};  // after which this loop goes on
+  // Of the newest digest in the records; nullopt: not known.
+  std::optional<std::int64_t> digested_step = std::nullopt;
 };
 
 struct EpochPosition {
@@ -58,6 +62,8 @@ struct LoopPeers {
   std::function<Hold()> hold = [] { return Hold(); };
   // True if this process must save after this failure: the loss of another process.
   std::function<bool(const Error&)> must_save_after = [](const Error&) { return false; };
+  // True if a failure is the loss of a process, after which the others go on (GroupLost).
+  std::function<bool(const Error&)> goes_on_after = [](const Error&) { return false; };
   std::function<void(const Progress&)> save = {};  // in a process without records
   bool are_there = false;
 };
@@ -83,10 +89,15 @@ class Loop {
         first_step_(start.steps_done),
         last_checkpoint_(options_.resumed_from) {
     if (options_.is_saved) saved_step_ = start.steps_done;
+    digested_step_ = options_.digested_step;
   }
 
   void run();
   [[nodiscard]] std::int64_t steps_done() const { return progress_.steps_done; }
+  // After the last whole step; nullopt if the state of the engine is not that of this step.
+  [[nodiscard]] std::optional<Progress> whole_progress() const {
+    return is_changing_ || !parts_.engine.holds_state() ? std::nullopt : std::optional(progress_);
+  }
   // Saves the last whole step's state unless saved; a failure gives a warning. Threads: run()'s, or a holder of `hold`.
   void rescue() noexcept;
 
@@ -127,6 +138,7 @@ class Loop {
   [[nodiscard]] bool digest_is_due(std::int64_t step) const;
   // at_end: of a run that ends early, if the last step has none.
   void record_digests(bool at_end = false);
+  void record_losses();
   void check_records();
   [[noreturn]] void end_without_records(const std::filesystem::path& gone);
   void save();

@@ -11,7 +11,11 @@
 
 namespace sluice::train {
 
-void EpochLog::step(const report::StepRecord& record, const RecordedStep& /*step*/, bool is_last) {
+void EpochLog::step(const report::StepRecord& record, const RecordedStep& step, bool is_last) {
+  if (last_ != nullptr) {
+    last_->step = record;
+    last_->spans = step.spans;
+  }
   epoch_.add(record);
   if (record.batch + 1 < record.batches && !is_last) return;
   log_info(process_, ": epoch ", record.epoch + 1, " trained, step ", record.step, " of ", total_steps_, ", loss ",

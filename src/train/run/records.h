@@ -51,10 +51,22 @@ class Records {
   [[nodiscard]] virtual std::optional<std::filesystem::path> missing() const { return std::nullopt; }
 };
 
+// The newest records of a process without a run directory, which keeps them if rank 0 is lost.
+struct LastRecords {
+  std::optional<report::StepRecord> step;
+  StepSpans spans;
+  std::optional<report::EvalRecord> evaluation;
+};
+
 class EpochLog final : public Records {
  public:
-  EpochLog(std::string process, std::int64_t total_steps) : process_(std::move(process)), total_steps_(total_steps) {}
+  // last: null if they are not wanted.
+  EpochLog(std::string process, std::int64_t total_steps, LastRecords* last = nullptr)
+      : process_(std::move(process)), total_steps_(total_steps), last_(last) {}
 
+  void evaluation(const report::EvalRecord& record) const override {
+    if (last_ != nullptr) last_->evaluation = record;
+  }
   void step(const report::StepRecord& record, const RecordedStep& step, bool is_last) override;
   void finish(std::int64_t steps_done) const override;
 
@@ -62,6 +74,7 @@ class EpochLog final : public Records {
   std::string process_;
   std::int64_t total_steps_;
   report::StepSums epoch_;
+  LastRecords* last_;
 };
 
 class KeptRecords final : public Records {

@@ -47,6 +47,14 @@ storage::RunDir take_over(const fs::path& path) {
 
 RunDirId id_of(const storage::RunDir& run_dir) { return {fs::absolute(run_dir.path()), inode_of(run_dir.path())}; }
 
+storage::RunDir take_over(const RunDirId& run_dir_id, const std::filesystem::path& config_file) {
+  if (run_dir_id.inode != 0 && inode_of(run_dir_id.path) == run_dir_id.inode) return take_over(run_dir_id.path);
+  storage::RunDir run_dir = storage::RunDir::create_named("runs", config_file.stem().string());
+  log_warning("this machine cannot reach the run directory ", run_dir_id.path.string(),
+              " of the process that was lost: records and checkpoints go on in ", run_dir.path().string());
+  return run_dir;
+}
+
 bool saves_after(const comm::LostProcess& lost, int rank) {
   using How = comm::LostProcess::How;
   if (lost.how == How::kStopped) return false;      // nothing was trained
@@ -62,6 +70,7 @@ LoopPeers loop_peers(Peers& peers, std::function<void(const Progress&)> save) {
   };
   return {.hold = [&peers] { return peers.hold(); },
           .must_save_after = must_save_after,
+          .goes_on_after = [&peers](const Error& failure) { return peers.is_loss(failure); },
           .save = std::move(save),
           .are_there = true};
 }

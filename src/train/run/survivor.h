@@ -37,6 +37,9 @@ struct RunDirId {
 };
 [[nodiscard]] RunDirId id_of(const storage::RunDir& run_dir);
 
+// The run directory that a lost rank 0 wrote, or else a new one of this machine.
+[[nodiscard]] storage::RunDir take_over(const RunDirId& run_dir_id, const std::filesystem::path& config_file);
+
 [[nodiscard]] bool saves_after(const comm::LostProcess& lost, int rank);
 
 [[nodiscard]] LoopPeers loop_peers(Peers& peers, std::function<void(const Progress&)> save);

@@ -16,6 +16,7 @@
 #include "train/plan/plan_description.h"
 #include "train/plan/run_facts.h"
 #include "train/plan/step_predictor.h"
+#include "train/run/carried.h"
 #include "train/run/records.h"
 #include "train/run/resume_choice.h"
 #include "train/run/resume_point.h"
@@ -166,29 +167,52 @@ KeptRecords keep_records(const Training& training, storage::CheckpointStore& che
   return KeptRecords({reporter, checkpoints, training.setup.config.log.every, capture, report_plan, explain});
 }
 
-void record_start(const Training& training, const std::optional<ResumePoint>& resume, const KeptRecords& records) {
+void record_start(const Training& training, const std::optional<ResumePoint>& resume, bool goes_on,
+                  const KeptRecords& records) {
   const std::int64_t step = training.progress().steps_done;
   records.report_plan(step);
   if (training.updates != nullptr) records.event("ps", training.updates->fields());
-  if (!resume) return;
+  if (!resume || goes_on) return;
   records.event("resume", {{"step", step}, {"checkpoint", resume->source}});
   records.note(concat("resumed from ", resume->source, " at step ", step, " of ", training.setup.total_steps));
 }
 
-nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& options, const ResumeChoice& choice) {
+struct Beginning {
+  storage::RunDir run_dir;
+  std::optional<ResumePoint> resume;
+};
+
+Beginning begin_in_run_dir(Peers& peers, Setup& setup, const TrainRunOptions& options, const ResumeChoice& choice) {
   // Reads another run's checkpoint before it makes a directory. Reads its own after it has locked the directory,
   // because the former owner may change checkpoints until then.
   std::optional<ResumePoint> resume;
   if (!choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
-  const storage::RunDir run_dir = open_run_dir(choice, options);
+  storage::RunDir run_dir = open_run_dir(choice, options);
   peers.before_training().on_discard(run_dir.discarding());
   log_to_file(run_dir.log_file());
   if (choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
+  return {std::move(run_dir), std::move(resume)};
+}
+
+Beginning begin_after_loss(const TrainRunOptions& options, const Carried& carried) {
+  storage::RunDir run_dir = take_over(carried.run_dir_id, options.config_file);
+  log_to_file(run_dir.log_file());
+  ResumePoint point = point_after_loss(*carried.state, run_dir);
+  return {std::move(run_dir), std::move(point)};
+}
+
+nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& options, const ResumeChoice& choice,
+                            Carried& carried) {
+  const bool goes_on = carried.state.has_value();
+  Beginning beginning = goes_on ? begin_after_loss(options, carried) : begin_in_run_dir(peers, setup, options, choice);
+  const storage::RunDir& run_dir = beginning.run_dir;
+  std::optional<ResumePoint>& resume = beginning.resume;
   storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), setup.config.checkpoint.keep,
                                        [&] { return run_dir.presence() == storage::RunDir::Presence::kReplaced; });
-  const RunFiles files{run_dir, checkpoints, resume && choice.continues_run_dir};
+  const RunFiles files{run_dir, checkpoints, goes_on ? run_dir.resumes() : resume && choice.continues_run_dir};
 
-  if (const auto result = result_of_finished(peers, setup, options, files, resume)) return *result;
+  if (const auto result = goes_on ? std::nullopt : result_of_finished(peers, setup, options, files, resume))
+    return *result;
   const bool is_done = resume && resume->state.progress.steps_done == setup.total_steps;
   // The last evaluation may still be due; it needs no other process.
   const auto notice =
@@ -202,7 +226,8 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& o
   const auto features = make_feature_reuse(setup);
   const auto updates = make_update_source(setup, options, files, resume, takes_pushes);
   engine::Engine engine(plans.now, engine_options_of(peers, setup, features, updates.get()));
-  const Training training{peers, setup, plans, start, features, updates.get(), engine, run_dir.path()};
+  carried.run_dir_id = start.run_dir_id;
+  const Training training{peers, setup, plans, start, features, updates.get(), engine, run_dir.path(), &carried.state};
   nlohmann::ordered_json summary;
   peers.together([&] {
     check_feasible(engine, plans.changes, training.progress().steps_done);
@@ -216,14 +241,20 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& o
     begin_files(training, files, options.config_file);
     report::Reporter reporter(run_dir, sinks_of(setup), start_of_records(run_dir, files.continue_here, resume));
     KeptRecords records = keep_records(training, checkpoints, reporter);
-    record_start(training, resume, records);
-    const std::int64_t done = run_loop(training, loop_options(setup, resume, files.continue_here), records);
+    record_start(training, resume, goes_on, records);
+    LoopOptions loop = loop_options(setup, resume, files.continue_here);
+    loop.losses = peers.take_losses();
+    if (goes_on) {
+      catch_up(run_dir, carried, reporter);
+      go_on_in(run_dir, checkpoints, training.progress().steps_done, loop);
+    }
+    const std::int64_t done = run_loop(training, std::move(loop), records);
     summary = with_run_dir(run_dir, reporter.summary("done", done));
   });
   return summary;
 }
 
-nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions& options) {
+nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions& options, Carried& carried) {
   const auto start = StartMessage::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
   const ProcessRank& process = peers.process();
   warn_of_own_trace(setup, !options.traced.is_empty(), options.traced == start.traced.own);
@@ -238,12 +269,14 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions&
   const auto features = make_feature_reuse(setup);
   engine::Engine engine(start.state.plan, engine_options(setup, peers.processes(), features));
   RunPlans plans{start.state.plan, start.tries_chunks, start.state.changes, start.state.norms};
-  const Training training{peers, setup, plans, start, features, /*updates=*/nullptr, engine};
+  carried.run_dir_id = start.run_dir_id;
+  const Training training{peers, setup, plans, start, features, nullptr, engine, {}, &carried.state};
   peers.together([&] {
     check_feasible(engine, plans.changes, training.progress().steps_done);
     synchronize_start(training);
     peers.before_training().training_begins();
-    EpochLog records(concat("rank ", process.rank, " of ", process.processes), setup.total_steps);
+    EpochLog records(concat("rank ", process.rank, " of ", process.processes), setup.total_steps,
+                     setup.config.replicas.elastic ? &carried.last : nullptr);
     LoopOptions loop = loop_options(setup, {}, /*continues=*/false);
     loop.keeps_best = false;
     summary["steps"] = run_loop(training, loop, records);
@@ -292,7 +325,18 @@ nlohmann::ordered_json train(const config::Config& config, const TrainRunOptions
   return peers.run([&] {
     settle_together(peers, setup);
     check_changes(setup, refuse_too_many_threads);  // now that the other processes of this machine are known
-    return peers.keeps_records() ? lead(peers, setup, options, choice) : follow(peers, setup, options);
+    for (Carried carried;;) {
+      try {
+        return peers.keeps_records() ? lead(peers, setup, options, choice, carried)
+                                     : follow(peers, setup, options, carried);
+      } catch (const PeerError& error) {
+        if (!peers.is_loss(error)) throw;
+        log_debug(error.what());
+      }
+      peers.regroup(carried.state ? carried.state->progress.steps_done : comm::kNoState);
+      if (peers.process().processes < config.replicas.min) save_and_end(peers, options.config_file, carried);
+      settle_process(setup, peers.process());
+    }
   });
 }
 

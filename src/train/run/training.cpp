@@ -71,6 +71,11 @@ LoopPeers peers_of(const Training& training) {
   });
 }
 
+void keep_state(const Training& training, const std::optional<Progress>& progress) {
+  training.kept->reset();
+  if (progress) training.kept->emplace(*progress, contents_at(training, *progress, {}));
+}
+
 void compare_processes(const Training& training, const Observers& observers, const Records& records) {
   if (training.peers.is_alone()) return;
   records.event("ranks", observers.times.of_all(training.peers.communicator()));
@@ -92,6 +97,7 @@ std::int64_t run_loop(const Training& training, LoopOptions options, Records& re
   if (!is_known_beforehand(policy_of(setup)))
     watch.emplace(training.peers, setup, training.engine, training.plans, training.progress());
   Observers observers = observe(training);
+  if (training.kept != nullptr) training.kept->reset();  // the engine has the state
   Loop loop({.engine = training.engine,
              .steps = own ? *own : *training.updates,
              .open_eval_data = open_eval_data,
@@ -102,9 +108,14 @@ std::int64_t run_loop(const Training& training, LoopOptions options, Records& re
              .peers = peers_of(training),
              .make_judge = [&] { return make_judge(setup); }},
             std::move(options), training.progress());
-  run_traced(
-      training.peers, observers.trace, [&] { loop.run(); }, rescue_before_end(loop, training.peers.process().rank));
-  compare_processes(training, observers, records);
+  try {
+    run_traced(
+        training.peers, observers.trace, [&] { loop.run(); }, rescue_before_end(loop, training.peers.process().rank));
+    compare_processes(training, observers, records);
+  } catch (const PeerError& error) {
+    if (training.kept != nullptr && training.peers.is_loss(error)) keep_state(training, loop.whole_progress());
+    throw;
+  }
   return loop.steps_done();
 }
 

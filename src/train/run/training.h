@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -54,6 +55,12 @@ struct StartMessage {
   }
 };
 
+// What a process keeps in memory when the group loses a process: the state after its last whole step.
+struct KeptState {
+  Progress progress;
+  storage::CheckpointContents contents;
+};
+
 struct Training {
   Peers& peers;
   const Setup& setup;
@@ -62,7 +69,8 @@ struct Training {
   std::shared_ptr<FeatureReuse> features;  // null: no outputs of frozen layers are kept
   UpdateSource* updates;                   // of a parameter server; may be null
   engine::Engine& engine;
-  std::filesystem::path run_dir = {};  // only in rank 0
+  std::filesystem::path run_dir = {};        // only in rank 0
+  std::optional<KeptState>* kept = nullptr;  // filled when the group loses a process
 
   [[nodiscard]] const Progress& progress() const { return start.state.progress; }
 };

@@ -94,18 +94,43 @@ void send_failure_to_peers(const comm::World& world, const Error& why) {
 }
 
 Peers::Peers(Launch launch, const config::Config& config, const std::function<void()>& prepare)
-    : launch_(std::move(launch)), stopper_(before_training_.watch([this](const InterruptedError& why) { stop(why); })) {
+    : launch_(std::move(launch)),
+      connect_timeout_s_(config.replicas.connect_timeout_s),
+      agreement_(agreement_of(config, launch_.version)),
+      stopper_(before_training_.watch([this](const InterruptedError& why) { stop(why); })) {
   const comm::World& world = launch_.world;
   if (world.is_single()) {
     prepare();
     return;
   }
-  const comm::TimeLimits limits{.connect = in_ms(config.replicas.connect_timeout_s), .operation = kOperationTimeout};
-  processes_.emplace(world, agreement_of(config, launch_.version), limits, [&] {
+  connections_ = std::make_shared<comm::OwnConnections>();
+  const auto prepare_and_say = [&] {
     prepare();
-    log_meeting_point(world, config.replicas.connect_timeout_s);
-  });
+    log_meeting_point(world, connect_timeout_s_);
+  };
+  processes_.emplace(world, agreement_, limits(), prepare_and_say, comm::Regrouping{.connections = connections_});
   process_ = process_rank(processes_->world());
+  own_address_ = comm::address_of_process(processes_->world());
+  if (config.replicas.elastic) {
+    membership_ = std::make_unique<comm::Membership>(processes_->world(), board(), liveness_options(config),
+                                                     [this] { shut_connections_down(); });
+  } else {
+    watch_lost_process(liveness_options(config));
+  }
+  together([this] { communicator_ = processes_->make_communicator("the processes of the run"); });
+  log_info("rank ", world.rank, " of ", world.size, ": all processes are connected");
+}
+
+comm::TimeLimits Peers::limits() const {
+  return {.connect = in_ms(connect_timeout_s_), .operation = kOperationTimeout};
+}
+
+comm::NoticeBoard Peers::board() {
+  return {.put = [this](const std::string& key, const std::string& text) { processes_->publish(key, text); },
+          .get = [this](const std::string& key) { return processes_->look_up(key); }};
+}
+
+void Peers::watch_lost_process(const comm::LivenessOptions& options) {
   const comm::MeetingPoint meeting{.publish = [this](const std::string& text) { processes_->publish("control", text); },
                                    .look_up = [this] { return processes_->look_up("control"); }};
   const auto on_lost = [this](const comm::LostProcess& lost) {
@@ -113,15 +138,72 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
     lost_ = lost;
     changed_.notify_all();
   };
-  liveness_ = std::make_unique<comm::Liveness>(processes_->world(), meeting, liveness_options(config), on_lost);
+  liveness_ = std::make_unique<comm::Liveness>(processes_->world(), meeting, options, on_lost);
   watch_ = std::jthread([this](const std::stop_token& stop) { end_when_lost(stop); });
-  together([this] { communicator_ = processes_->make_communicator("the processes of the run"); });
-  log_info("rank ", world.rank, " of ", world.size, ": all processes are connected");
+}
+
+// Ends every wait for the others, here and, because they see the connections end, in the others.
+void Peers::shut_connections_down() {
+  const std::scoped_lock lock(mutex_);
+  connections_->shut_down();
+}
+
+void Peers::regroup(std::int64_t steps_done) {
+  for (;;) {
+    communicator_.reset();
+    processes_.reset();
+    const comm::Group group = membership_->regroup(steps_done);
+    try {
+      return join_group(group);
+    } catch (const PeerError& error) {
+      if (!membership_->wait_for_disturbance(kInquest)) throw;
+      log_info(error.what());
+    }
+  }
+}
+
+void Peers::join_group(const comm::Group& group) {
+  const int self = membership_->self();
+  // The process with the newest state leads, and hands it out.
+  std::vector<int> ranks{group.source};
+  std::ranges::copy_if(group.members, std::back_inserter(ranks), [&](int member) { return member != group.source; });
+  process_.rank = static_cast<int>(std::ranges::find(ranks, self) - ranks.begin());
+  process_.processes = static_cast<int>(ranks.size());
+  for (comm::Loss& loss : membership_->take_losses()) {
+    log_warning("lost rank ", loss.member, " (host ", loss.host, "): ", loss.cause);
+    losses_.push_back(std::move(loss));
+  }
+  log_info(counted(process_.processes, "process"), " of ", launch_.world.size, " go", is_alone() ? "es" : "",
+           " on after step ", group.steps_done);
+  if (is_alone()) return;
+  comm::World world = launch_.world;
+  world.rank = process_.rank;
+  world.size = process_.processes;
+  world.local_rank = process_.local_rank;
+  world.local_size = process_.local_size;
+  world.address = own_address_;
+  world.meeting_file.clear();
+  world.is_hosted = false;
+  const comm::MeetingPoint meeting{.publish = [this](const std::string& text) { membership_->tell(text); },
+                                   .look_up = [this] { return membership_->hear(); }};
+  {
+    const std::scoped_lock lock(mutex_);
+    connections_ = std::make_shared<comm::OwnConnections>();
+  }
+  if (membership_->is_disturbed()) shut_connections_down();
+  processes_.emplace(
+      world, agreement_, limits(), [] {}, comm::Regrouping{meeting, connections_});
+  communicator_ = processes_->make_communicator("the processes of the run");
+}
+
+bool Peers::is_loss(const Error& failure) const {
+  return membership_ && failure.exit_code() == ExitCode::kPeer && membership_->wait_for_disturbance(kInquest);
 }
 
 Peers::~Peers() {
   stopper_ = {};  // joins the thread
   watch_ = {};
+  membership_.reset();
   liveness_.reset();  // before the members that its callback uses are destroyed
 }
 
@@ -146,7 +228,10 @@ void Peers::together(const std::function<void()>& action) {
     action();
   } catch (const InterruptedError&) {
     throw;
+  } catch (const GroupLost&) {
+    throw;
   } catch (const Error& error) {
+    if (is_loss(error)) throw GroupLost(error.what());
     end(explain(error));
   } catch (...) {
     end(explain(pipeline::describe_failure(std::current_exception(), "training")));
@@ -161,16 +246,22 @@ void Peers::before_end(BeforeEnd act) {
 }
 
 void Peers::part() {
-  communicator_->barrier();
+  try {
+    communicator_->barrier();
+  } catch (const PeerError& error) {
+    if (!is_loss(error)) throw;  // else the process that was lost had done its part
+  }
   {
     const std::scoped_lock lock(mutex_);
     has_parted_ = true;
   }
+  if (membership_) return membership_->leave();
   liveness_->leave();
 }
 
 void Peers::stop(const InterruptedError& why) {
   if (liveness_) liveness_->stop(why.what());
+  if (membership_) membership_->fail(why.what());
   end(why);
 }
 
@@ -184,13 +275,13 @@ void Peers::end(const Error& error, const comm::LostProcess* lost) {
 }
 
 std::optional<comm::LostProcess> Peers::loss_behind(const Error& failure) {
-  if (failure.exit_code() != ExitCode::kPeer) return std::nullopt;
+  if (failure.exit_code() != ExitCode::kPeer || !liveness_) return std::nullopt;
   return liveness_->wait_for_lost(std::exchange(has_inquired_, true) ? std::chrono::seconds(0) : kInquest);
 }
 
 Error Peers::explain(const Error& failure) {
   if (const auto lost = loss_behind(failure)) return as_peer_error(*lost);
-  liveness_->fail(failure.what());
+  liveness_ ? liveness_->fail(failure.what()) : membership_->fail(failure.what());
   return failure;
 }
 

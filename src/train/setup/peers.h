@@ -9,10 +9,14 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "comm/liveness.h"
+#include "comm/membership.h"
+#include "comm/own_connections.h"
 #include "comm/processes.h"
 #include "config/config.h"
 #include "core/error.h"
@@ -39,6 +43,11 @@ void log_how_started(const comm::World& world);
 // Sends a failure that happens before Peers exists, such as an unreadable configuration, to the waiting processes.
 void send_failure_to_peers(const comm::World& world, const Error& why);
 
+// With replicas.elastic: a process of the group is lost. The others stop training and call Peers::regroup().
+struct GroupLost : PeerError {
+  using PeerError::PeerError;
+};
+
 class Peers {
  public:
   // Returns when all processes have connected and agree. prepare: as in comm::Processes, before the first wait.
@@ -64,6 +73,14 @@ class Peers {
   // of together().
   [[nodiscard]] std::optional<comm::LostProcess> loss_behind(const Error& failure);
 
+  // Forms the next group, which may be this process alone. Requires: nothing uses processes() or communicator().
+  // steps_done: as in comm/membership.h. PeerError if this process cannot go on.
+  void regroup(std::int64_t steps_done);
+  // The processes that were lost since the last call, for the records.
+  [[nodiscard]] std::vector<comm::Loss> take_losses() { return std::exchange(losses_, {}); }
+  // With replicas.elastic, whether a failure comes from the loss of a process; the first call waits briefly.
+  [[nodiscard]] bool is_loss(const Error& failure) const;
+
   // Hold it while state changes or files are written: the loss of a peer then ends this process only after a while.
   [[nodiscard]] std::unique_lock<std::timed_mutex> hold();
 
@@ -80,14 +97,23 @@ class Peers {
   nlohmann::ordered_json run(const std::function<nlohmann::ordered_json()>& body);
 
  private:
+  [[nodiscard]] comm::TimeLimits limits() const;
+  [[nodiscard]] comm::NoticeBoard board();
+  void watch_lost_process(const comm::LivenessOptions& options);
+  void join_group(const comm::Group& group);
+  void shut_connections_down();
   void part();
   void stop(const InterruptedError& why);
   void end(const Error& error, const comm::LostProcess* lost = nullptr);
   void end_when_lost(const std::stop_token& stop);
 
   Launch launch_;
+  double connect_timeout_s_;
+  comm::Agreement agreement_;
   StopBeforeTraining before_training_;
   ProcessRank process_;
+  std::string own_address_;
+  std::vector<comm::Loss> losses_;
   std::optional<comm::Processes> processes_;
   std::shared_ptr<comm::Communicator> communicator_;
   std::timed_mutex held_;
@@ -95,10 +121,12 @@ class Peers {
   BeforeEnd before_end_;  // guarded by before_end_mutex_
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::optional<comm::LostProcess> lost_;  // guarded by mutex_
-  bool has_parted_ = false;                // guarded by mutex_; set when processes may end freely
-  bool has_inquired_ = false;              // loss_behind() has waited
-  std::unique_ptr<comm::Liveness> liveness_;
+  std::optional<comm::LostProcess> lost_;              // guarded by mutex_
+  bool has_parted_ = false;                            // guarded by mutex_; set when processes may end freely
+  bool has_inquired_ = false;                          // loss_behind() has waited
+  std::unique_ptr<comm::Liveness> liveness_;           // without replicas.elastic
+  std::unique_ptr<comm::Membership> membership_;       // with it
+  std::shared_ptr<comm::OwnConnections> connections_;  // of the group; guarded by mutex_
   std::jthread watch_;
   std::jthread stopper_;
 };

@@ -1,0 +1,86 @@
+// control_mesh: a control connection between every two processes of a run, with heartbeats. Pauses of this process do
+// not count. The connections are not encrypted; each carries the run's token first. Threads: one at a time.
+// Errors of the constructor, within LivenessOptions::connect_timeout: PeerError with the processes that did not
+// connect; ConfigError as in socket_address.h.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/line_socket.h"
+#include "comm/liveness_options.h"
+#include "comm/membership_message.h"
+#include "comm/world.h"
+#include "core/own_time.h"
+
+namespace sluice::comm {
+
+// How the processes exchange texts while the run starts. get() blocks until the text is there; both may throw.
+struct NoticeBoard {
+  std::function<void(const std::string& key, const std::string& text)> put;
+  std::function<std::string(const std::string& key)> get;
+};
+
+class ControlMesh {
+ public:
+  struct Event {
+    enum class What { kMessage, kEnded, kSilent };
+    What what = What::kMessage;
+    int member = 0;
+    MembershipMessage message = {};
+  };
+
+  // Returns when all are connected. wake: a file descriptor that ends step()'s wait when it is readable.
+  ControlMesh(const World& world, const NoticeBoard& board, const LivenessOptions& options, int wake);
+
+  // Waits until something happens, at most until the next heartbeat. An end comes behind the messages before it, unless
+  // the process has left. A silence may come several times.
+  [[nodiscard]] std::vector<Event> step();
+
+  void send(int member, const MembershipMessage& message);
+  void send_to_all(const MembershipMessage& message);
+
+  [[nodiscard]] const std::string& host_of(int member) const { return peers_.at(member).host; }
+  // Since its last message.
+  [[nodiscard]] std::chrono::nanoseconds silence_of(int member) const { return now_ - peers_.at(member).heard_at; }
+  // No other process is connected, or has more to say.
+  [[nodiscard]] bool is_alone() const;
+
+ private:
+  using Nanoseconds = std::chrono::nanoseconds;
+  using Connection = LineSocket::Connection;
+
+  struct Peer {
+    Connection connection;
+    std::string host;
+    Nanoseconds heard_at{0};
+    bool has_ended = false, has_left = false;
+  };
+
+  void connect_to(const std::string& where);
+  [[nodiscard]] std::vector<int> missing() const;
+  void check_clock();
+  void handle(const LineSocket::Event& event, std::vector<Event>& events);
+  void admit(const Connection& connection, const std::optional<MembershipMessage>& hello);
+  void judge(std::vector<Event>& events);
+  [[nodiscard]] Nanoseconds hung_at(const Peer& peer) const;
+  [[nodiscard]] Nanoseconds next_due() const;
+
+  World world_;
+  LivenessOptions options_;
+  int wake_;
+  std::string token_;
+  LineSocket socket_;
+  OwnTime clock_;
+  Nanoseconds now_{0}, next_beat_{0};
+  Nanoseconds ended_deadline_{0};  // after a pause: when ended connections are judged
+  std::map<int, Peer> peers_;      // [member]
+  std::map<Connection, int> members_;
+  std::map<Connection, Nanoseconds> strangers_;  // when each connected
+};
+
+}  // namespace sluice::comm

@@ -1,0 +1,176 @@
+#include "comm/regroup.h"
+
+#include <algorithm>
+
+#include "core/concat.h"
+
+namespace sluice::comm {
+namespace {
+
+bool contains(const std::vector<int>& members, int member) { return std::ranges::binary_search(members, member); }
+
+std::vector<int> without(const std::vector<int>& members, const std::set<int>& others) {
+  std::vector<int> left;
+  std::ranges::set_difference(members, others, std::back_inserter(left));
+  return left;
+}
+
+std::set<int> common(const std::set<int>& some, const std::vector<int>& members) {
+  std::set<int> both;
+  std::ranges::set_intersection(some, members, std::inserter(both, both.end()));
+  return both;
+}
+
+}  // namespace
+
+void Regroup::send(int to, RegroupMessage message) {
+  message.number = group_.number;
+  outbox_.emplace_back(to, std::move(message));
+}
+
+void Regroup::send_to_others(const std::vector<int>& members, const RegroupMessage& message) {
+  for (const int member : members) {
+    if (member != self_ && !dead_.contains(member)) send(member, message);
+  }
+}
+
+void Regroup::lost(int member, bool is_dead) {
+  if (!why_not_.empty() || member == self_ || !contains(group_.members, member)) return;
+  if (gone_.contains(member) && (!is_dead || dead_.contains(member))) return;
+  note_lost(member, is_dead);
+  send_to_others(group_.members, {.kind = Kind::kLost, .member = member, .is_dead = is_dead});
+  go_on();
+}
+
+void Regroup::note_lost(int member, bool is_dead) {
+  gone_.insert(member);
+  if (is_dead) dead_.insert(member);
+  ready_.erase(member);
+  is_disturbed_ = true;
+}
+
+void Regroup::ready(std::int64_t steps_done) {
+  if (!why_not_.empty()) return;
+  is_disturbed_ = true;
+  steps_done_ = steps_done;
+  go_on();
+}
+
+void Regroup::receive(int from, const RegroupMessage& message) {
+  if (!why_not_.empty()) return;
+  const bool is_current = message.number == group_.number && contains(group_.members, from);
+  switch (message.kind) {
+    case Kind::kLost:
+      if (!is_current) return;
+      if (message.member == self_) return give_up("the other processes go on without this one");
+      note_lost(message.member, message.is_dead);
+      break;
+    case Kind::kReady: take_ready(from, message); break;
+    case Kind::kPropose:
+      if (!is_current || follows_ != from) return;
+      accepted_ = {from, message.attempt, message.group};
+      return send(from, {.kind = Kind::kAccept, .attempt = message.attempt});
+    case Kind::kAccept:
+      if (!is_current || !proposed_ || message.attempt != proposed_->attempt) return;
+      accepts_.insert(from);
+      break;
+    case Kind::kCommit:
+      if (message.group.number > group_.number) take(message.group);
+      break;
+  }
+  go_on();
+}
+
+void Regroup::take_ready(int from, const RegroupMessage& message) {
+  if (message.number < group_.number) {  // it has missed a commit, or is no longer a member
+    if (contains(group_.members, from)) return send(from, {.kind = Kind::kCommit, .group = group_});
+    outbox_.emplace_back(from, RegroupMessage{.kind = Kind::kLost, .number = message.number, .member = from});
+    return;
+  }
+  if (message.number > group_.number) take(message.group);
+  if (!why_not_.empty() || gone_.contains(from)) return;
+  ready_[from] = message;
+  is_disturbed_ = true;
+}
+
+void Regroup::go_on() {
+  if (!is_waiting()) return;
+  const int coordinator = without(group_.members, gone_).front();
+  coordinator == self_ ? coordinate() : follow(coordinator);
+}
+
+void Regroup::follow(int coordinator) {
+  if (follows_ == coordinator) return;
+  follows_ = coordinator;
+  send(coordinator, {.kind = Kind::kReady, .steps_done = *steps_done_, .group = group_, .accepted = accepted_});
+}
+
+void Regroup::coordinate() {
+  follows_ = self_;
+  const std::vector<int> here = without(group_.members, gone_);
+  if (std::ranges::any_of(here, [&](int member) { return member != self_ && !ready_.contains(member); })) return;
+  if (!have_majority(here)) {
+    return give_up(concat("only ", here.size(), " of ", group_.members.size(),
+                          " processes can be reached, which is no majority: the others may go on without this one"));
+  }
+  if (const auto accepted = highest_accepted()) return commit(accepted->group);
+  if (!proposed_ || proposed_->group.members != here) propose(here);
+  if (proposed_ && std::ranges::includes(accepts_, proposed_->group.members)) commit(proposed_->group);
+}
+
+std::optional<Proposal> Regroup::highest_accepted() const {
+  std::optional<Proposal> highest = accepted_;
+  for (const auto& [member, ready] : ready_) highest = std::max(highest, ready.accepted);
+  return highest;
+}
+
+bool Regroup::have_majority(const std::vector<int>& members) const {
+  const std::vector<int> voters = without(group_.members, dead_);
+  const std::size_t twice = 2 * members.size();
+  return twice > voters.size() || (twice == voters.size() && members.front() == voters.front());
+}
+
+void Regroup::propose(const std::vector<int>& members) {
+  Group next{.number = group_.number + 1, .members = members, .source = self_, .steps_done = *steps_done_};
+  for (const auto& [member, ready] : ready_) {
+    if (ready.steps_done > next.steps_done || (ready.steps_done == next.steps_done && member < next.source)) {
+      next.source = member;
+      next.steps_done = ready.steps_done;
+    }
+  }
+  if (next.steps_done == kNoState) return give_up("no process that is left has a whole state");
+  proposed_ = {self_, ++attempts_, std::move(next)};
+  accepts_ = {self_};
+  send_to_others(members, {.kind = Kind::kPropose, .attempt = attempts_, .group = proposed_->group});
+}
+
+void Regroup::commit(const Group& group) {
+  const Group next = group;
+  send_to_others(next.members, {.kind = Kind::kCommit, .group = next});
+  take(next);
+  go_on();
+}
+
+void Regroup::take(const Group& group) {
+  if (!contains(group.members, self_)) return give_up("the other processes go on without this one");
+  gone_ = common(gone_, group.members);
+  dead_ = common(dead_, group.members);
+  group_ = group;
+  follows_.reset();
+  accepted_.reset();
+  proposed_.reset();
+  ready_.clear();
+  accepts_.clear();
+  attempts_ = 0;
+  if (!gone_.empty()) return;  // regroups again
+  is_disturbed_ = false;
+  steps_done_.reset();
+}
+
+void Regroup::give_up(std::string why) {
+  why_not_ = std::move(why);
+  is_disturbed_ = true;
+  send_to_others(group_.members, {.kind = Kind::kLost, .member = self_, .is_dead = true});
+}
+
+}  // namespace sluice::comm

@@ -1,0 +1,36 @@
+// carried: what a process of an elastic run (replicas.elastic) carries in memory into the next group, and how rank 0 of
+// that group goes on in the run directory. Threads: one. Errors: those of storage/run_dir.h and checkpoint_store.h.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "report/reporter.h"
+#include "storage/checkpoint_store.h"
+#include "storage/run_dir.h"
+#include "train/run/records.h"
+#include "train/run/resume_point.h"
+#include "train/run/training.h"
+
+namespace sluice::train {
+
+struct Carried {
+  std::optional<KeptState> state;  // null before the first step
+  RunDirId run_dir_id;             // of rank 0 of the group before
+  LastRecords last;
+};
+
+// The point at which records in `run_dir` and training go on.
+[[nodiscard]] ResumePoint point_after_loss(const KeptState& state, const storage::RunDir& run_dir);
+
+// Writes the records of the last step that rank 0 of the group before had no time to write.
+void catch_up(const storage::RunDir& run_dir, const Carried& carried, report::Reporter& reporter);
+
+// The loop goes on behind the checkpoints and digests of the run directory.
+void go_on_in(const storage::RunDir& run_dir, const storage::CheckpointStore& checkpoints, std::int64_t steps_done,
+              LoopOptions& options);
+
+// Fewer processes than replicas.min are left: rank 0 saves the state. Throws PeerError.
+[[noreturn]] void save_and_end(const Peers& peers, const std::filesystem::path& config_file, const Carried& carried);
+
+}  // namespace sluice::train

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""replicas.elastic: a lost process costs no step and no bit.
+
+    elastic_test.py [unittest options]        SLUICE_BINARY names the binary; KILLS: random kills
+"""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import tempfile
+import time
+import unittest
+
+import long_tests
+import sluice_cli as cli
+
+STEPS = 24
+KILLS = int(os.environ.get("KILLS", "200" if long_tests.RUN else "6"))
+
+
+class Elastic(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.config = cls.configuration("elastic")
+        cls.reference = cls.folder / "reference"
+        cli.must_run("train", cls.config, "--run-dir", cls.reference)
+        cls.digest = cls.digest_of(cls.reference)
+
+    @classmethod
+    def configuration(cls, name, **tables):
+        tables = {"model": {"name": "resnet8", "image_size": 16}, "data": {"name": "shapes", "samples": 76},
+                  "device": {"list": "cpu", "threads": 1}, "log": {"digest_every": 1, "tensorboard": False},
+                  "train": {"steps": STEPS, "global_batch": 24, "micro_batch": 4, "eval_batch": 16, "eval_every_steps": 10,
+                            "optimizer": "adamw", "lr": 2e-3, "clip_norm": 1.0, "seed": 5, "reproducible": "layout"},
+                  "checkpoint": {"every_steps": 7, "keep": 100}, "replicas": {"elastic": True}} | tables
+        return cli.write_config(cls.folder / f"{name}.toml", **tables)
+
+    @staticmethod
+    def digest_of(run):
+        return json.loads(cli.must_run("digest", run, "--json").stdout)
+
+    def check(self, run, done, lost):
+        """Every process but the lost ones ends well, with the bits of the undisturbed run and one record a step."""
+        for rank, process in enumerate(done):
+            self.assertEqual(process.returncode, -9 if rank in lost else 0, f"rank {rank}: {process.stderr[-3000:]}")
+        self.assertEqual(self.digest_of(run), self.digest)
+        compared = cli.run("compare", self.reference, run, "--json")
+        self.assertEqual(compared.returncode, 0, compared.stdout)
+        self.assertEqual([event["step"] for event in cli.events(run, "step")], list(range(1, STEPS + 1)))
+
+    def test_a_process_dies_at_a_step(self):
+        for number, (victim, at) in enumerate([(2, "gradients-summed:5"), (0, "gradients-summed:9"), (1, "weights-updated:8"),
+                                               (0, "weights-updated:3")]):
+            with self.subTest(victim=victim, at=at):
+                run = self.folder / f"at-{number}"
+                done = cli.finish_all(cli.start_ranks(3, "train", self.config, "--run-dir", run,
+                                                      environments_of={victim: {"SLUICE_KILL_AT": at}}))
+                self.check(run, done, [victim])
+
+    def test_kills_at_random_moments(self):
+        rng = random.Random(os.environ.get("KILL_SEED", "1"))
+        for number in range(KILLS):
+            size = rng.randint(2, 4)
+            victims = rng.sample(range(size), rng.randint(1, min(2, size - 1)))
+            moments = [rng.uniform(0.0, 2.0) for _ in victims]
+            with self.subTest(number=number, size=size, victims=victims, moments=moments):
+                run = self.folder / f"kill-{number}"
+                processes = cli.start_ranks(size, "train", self.config, "--run-dir", run)
+                cli.wait_until(lambda run=run: (run / "metrics.jsonl").exists() and cli.events(run, "step"), processes[0])
+                started = time.monotonic()
+                for victim, moment in sorted(zip(victims, moments), key=lambda pair: pair[1]):
+                    time.sleep(max(0, started + moment - time.monotonic()))
+                    processes[victim].kill()
+                self.check_kills(run, cli.finish_all(processes), victims)
+
+    def check_kills(self, run, done, victims):
+        # A victim may have been done before.
+        self.check(run, done, [victim for victim in victims if done[victim].returncode == -9])
+
+
+    def test_a_stopped_process_does_not_come_back(self):
+        run = self.folder / "stopped"
+        config = self.configuration("stopped", replicas={"elastic": True, "hang_timeout_s": 5})
+        processes = cli.start_ranks(3, "train", config, "--run-dir", run)
+        cli.wait_until(lambda: (run / "metrics.jsonl").exists() and cli.events(run, "step"), processes[0])
+        processes[1].send_signal(signal.SIGSTOP)
+        done = cli.finish_all([processes[0], processes[2]])
+        processes[1].send_signal(signal.SIGCONT)
+        stopped = cli.finish(processes[1])
+        self.check(run, done, [])
+        self.assertEqual(stopped.returncode, 5, stopped.stderr)
+        self.assertIn("go on without this one", cli.error_of(stopped))
+        self.assertEqual([(event["rank"], event["cause"]) for event in cli.events(run, "lost")], [(1, "was silent for 5 s")])
+
+    def test_too_few_processes_save_and_end(self):
+        run = self.folder / "few"
+        config = self.configuration("few", replicas={"elastic": True, "min": 2}, checkpoint={})
+        done = cli.finish_all(cli.start_ranks(2, "train", config, "--run-dir", run,
+                                              environments_of={0: {"SLUICE_KILL_AT": "gradients-summed:9"}}))
+        self.assertEqual([process.returncode for process in done], [-9, 5])
+        self.assertRegex(cli.error_of(done[1]), "one process is left, fewer than replicas.min; the state after step [89] is saved")
+        cli.must_run("train", config, "--run-dir", run, "--resume", "auto")
+        self.assertEqual(self.digest_of(run), self.digest)
+
+    def test_the_records_say_what_was_lost(self):
+        run = self.folder / "said"
+        done = cli.finish_all(cli.start_ranks(3, "train", self.config, "--run-dir", run,
+                                              environments_of={1: {"SLUICE_KILL_AT": "gradients-summed:5"}}))
+        self.check(run, done, [1])
+        lost, = cli.events(run, "lost")
+        self.assertEqual((lost["rank"], lost["cause"]), (1, "its connection ended"))
+        self.assertIn(lost["step"], (5, 6))
+        self.assertGreater(lost["next_step_ms"], 0)
+        self.assertIn("lost rank 1 (host ", done[0].stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

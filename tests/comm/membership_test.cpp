@@ -1,0 +1,159 @@
+// Threads stand in for processes: which group they form after losses, and what the others learn of them.
+#include "comm/membership.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "comm/membership_message.h"
+#include "comm/own_connections.h"
+#include "comm/ranks.h"
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using test::run_ranks;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr LivenessOptions kOften{.heartbeat_interval = milliseconds(50), .peer_timeout = milliseconds(20000)};
+constexpr milliseconds kLongest{20000};
+
+class Board {
+ public:
+  [[nodiscard]] NoticeBoard board() {
+    return {.put =
+                [this](const std::string& key, const std::string& text) {
+                  const std::scoped_lock lock(mutex_);
+                  texts_[key] = text;
+                  changed_.notify_all();
+                },
+            .get =
+                [this](const std::string& key) {
+                  std::unique_lock lock(mutex_);
+                  changed_.wait(lock, [&] { return texts_.contains(key); });
+                  return texts_[key];
+                }};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> texts_;
+};
+
+struct Process {
+  Process(int rank, int size, Board& board)
+      : membership(std::make_unique<Membership>(test::world_of(rank, size, /*port=*/1), board.board(), kOften,
+                                                [this] { ++disturbances; })) {}
+
+  std::atomic<int> disturbances = 0;
+  std::unique_ptr<Membership> membership;
+};
+
+TEST(Membership, TheOthersGoOnWithoutAProcessThatDies) {
+  Board board;
+  std::vector<Group> groups(4);
+  const auto errors = run_ranks(4, [&](int rank) {
+    Process process(rank, 4, board);
+    if (rank == 0) return;  // its destructor ends the connections, as a death does
+    EXPECT_TRUE(process.membership->wait_for_disturbance(kLongest));
+    groups[rank] = process.membership->regroup(/*steps_done=*/rank == 2 ? 7 : 6);
+    EXPECT_EQ(process.disturbances, 1);
+    const std::vector<Loss> losses = process.membership->take_losses();
+    ASSERT_EQ(losses.size(), 1);
+    EXPECT_EQ(losses[0].member, 0);
+    EXPECT_EQ(losses[0].cause, "its connection ended");
+    process.membership->leave();
+  });
+  EXPECT_THAT(errors, Each(""));
+  for (int rank = 1; rank < 4; ++rank)
+    EXPECT_EQ(groups[rank], (Group{.number = 1, .members = {1, 2, 3}, .source = 2, .steps_done = 7}));
+}
+
+TEST(Membership, TheLeadersTextReachesItsGroup) {
+  Board board;
+  const auto errors = run_ranks(3, [&](int rank) {
+    Process process(rank, 3, board);
+    if (rank == 1) return process.membership->fail("it has no memory left");
+    EXPECT_TRUE(process.membership->wait_for_disturbance(kLongest));
+    EXPECT_THAT(process.membership->regroup(3).members, ElementsAre(0, 2));
+    EXPECT_EQ(process.membership->take_losses().at(0).cause, "it has no memory left");
+    if (rank == 0) process.membership->tell("10.0.0.1 1234");
+    if (rank == 2) {
+      EXPECT_EQ(process.membership->hear(), "10.0.0.1 1234");
+    }
+    process.membership->leave();
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Membership, ALossEndsTheWaitForTheLeadersText) {
+  Board board;
+  const auto errors = run_ranks(2, [&](int rank) {
+    Process process(rank, 2, board);
+    if (rank == 0) return;
+    EXPECT_THROW((void)process.membership->hear(), PeerError);
+    EXPECT_THAT(process.membership->regroup(0).members, ElementsAre(1));
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Membership, WithoutAWholeStateNobodyGoesOn) {
+  Board board;
+  const auto errors = run_ranks(3, [&](int rank) {
+    Process process(rank, 3, board);
+    if (rank == 2) return;
+    EXPECT_TRUE(process.membership->wait_for_disturbance(kLongest));
+    (void)process.membership->regroup(kNoState);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("no process that is left has a whole state"));
+  EXPECT_NE(errors[1], "");
+}
+
+TEST(Membership, APlannedEndIsNoLoss) {
+  Board board;
+  const auto errors = run_ranks(3, [&](int rank) {
+    Process process(rank, 3, board);
+    process.membership->leave();
+    EXPECT_EQ(process.disturbances, 0);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(MembershipMessage, EachKindSurvivesItsLine) {
+  const Group group{.number = 3, .members = {0, 2, 5}, .source = 2, .steps_done = 41};
+  const RegroupMessage ready{.kind = RegroupMessage::Kind::kReady,
+                             .number = 2,
+                             .steps_done = 40,
+                             .group = group,
+                             .accepted = Proposal{.coordinator = 1, .attempt = 4, .group = group}};
+  const RegroupMessage lost{.kind = RegroupMessage::Kind::kLost, .number = 2, .member = 5, .is_dead = true};
+  for (const RegroupMessage& message : {ready, lost}) {
+    const auto read = MembershipMessage::from_line(
+        MembershipMessage{.kind = MembershipMessage::Kind::kRegroup, .regroup = message}.to_line());
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->regroup, message);
+  }
+  const auto hello = MembershipMessage::from_line(
+      MembershipMessage{.kind = MembershipMessage::Kind::kHello, .member = 4, .token = "t", .text = "host"}.to_line());
+  ASSERT_TRUE(hello);
+  EXPECT_EQ(hello->member, 4);
+  EXPECT_EQ(hello->token, "t");
+  for (const char* line : {"", "{}", "[1]", R"({"say":"what"})", R"({"say":"hello","token":"t"})",
+                           R"({"say":"regroup","regroup":{"kind":"lost"}})"})
+    EXPECT_FALSE(MembershipMessage::from_line(line)) << line;
+}
+
+}  // namespace
+}  // namespace sluice::comm
