@@ -225,6 +225,7 @@ launch() {
   if [[ $((nproc * nnodes)) -gt 1 ]]; then
     export WORLD_SIZE=$((nproc * nnodes)) LOCAL_WORLD_SIZE=${local_size:-$nproc}
     local first_rank=$((node_rank * nproc))
+    [[ $(configured replicas elastic 2>/dev/null) != true ]] || goes_on=1
     [[ $nproc -eq 1 || $dry_run -eq 1 ]] || run_ranks "$first_rank" "$nproc" "${command[@]}" # ends the script
     export RANK=$first_rank LOCAL_RANK=$local_rank
   fi

@@ -13,6 +13,8 @@ failed_rank=     # the first rank that ended with an error, and when
 failed_at=0
 ending=none      # what was sent after the grace: none, TERM, KILL
 exit_code=0
+goes_on=0        # 1: with replicas.elastic, ranks go on without a failed one
+some_is_done=0   # a rank has ended well
 
 # How much a code says about the cause: code 5 (lost a peer) and 130 (interrupted) are consequences.
 weight_of() {
@@ -37,6 +39,7 @@ run_ranks() {
   exec {messages}>&2
   # Hides the messages of the shell about killed children.
   wait_for_ranks 2>/dev/null
+  [[ $goes_on -eq 0 || $some_is_done -eq 0 ]] || exit_code=0
   wait "${filters[@]}" || true
   exit "$exit_code"
 }
@@ -130,6 +133,7 @@ wait_for_ranks() {
 # take_code RANK CODE: the first code of the greatest weight becomes the exit code of the script.
 take_code() {
   local weight
+  [[ $2 -ne 0 ]] || some_is_done=1
   # Ignores results of our own signals.
   [[ $ending == none ]] || [[ $2 -ne 143 && $2 -ne 137 ]] || return 0
   weight_of "$2" && weight=$REPLY
@@ -140,8 +144,9 @@ take_code() {
   [[ -n $failed_rank ]] || { failed_rank=$1 failed_at=$SECONDS; }
 }
 
-# The other ranks would wait for a failed one, so they get SIGTERM, and later SIGKILL.
+# Without replicas.elastic the other ranks would wait for a failed one, so they get SIGTERM, and later SIGKILL.
 end_the_rest() {
+  [[ $goes_on -eq 0 ]] || return 0
   [[ -n $failed_rank && $((SECONDS - failed_at)) -ge $peer_grace_s ]] || return 0
   case $ending in
     none) ending=TERM ;;

@@ -19,7 +19,7 @@ if arguments[0] == "config":
     values = {"model.name": os.environ.get("FAKE_MODEL", "vit"), "replicas.local": os.environ.get("FAKE_LOCAL", "1"), "pipeline.stages": os.environ.get("FAKE_STAGES", "2"),
               "freeze.policy": os.environ.get("FAKE_POLICY", "none"), "freeze.cache": os.environ.get("FAKE_CACHE", "off"),
               "data.views": os.environ.get("FAKE_VIEWS", "0"), "data.crop_padding": os.environ.get("FAKE_CROP", "0"),
-              "data.flip": os.environ.get("FAKE_FLIP", "false")}
+              "data.flip": os.environ.get("FAKE_FLIP", "false"), "replicas.elastic": "false"}
     if values["replicas.local"] == "bad":
         print("error   no such key", file=sys.stderr)
         sys.exit(2)
@@ -28,7 +28,7 @@ if arguments[0] == "config":
             values.update([value.split("=", 1)])
     print("[model]\nname = \"%(model.name)s\"\n\n[pipeline]\nlocal = 77\nstages = %(pipeline.stages)s      # devices\n\n[freeze]\npolicy = \"%(freeze.policy)s\"  # which\n"
           "cache = \"%(freeze.cache)s\"\n\n[data]\nviews = %(data.views)s # of a sample\ncrop_padding = %(data.crop_padding)s\nflip = %(data.flip)s\n\n"
-          "[replicas]\nlocal = %(replicas.local)s            # replicas in this process\n\n[log]\nlocal = 78\nstages = 79" % values)
+          "[replicas]\nlocal = %(replicas.local)s            # replicas in this process\nelastic = %(replicas.elastic)s\n\n[log]\nlocal = 78\nstages = 79" % values)
     sys.exit(0)
 
 rank = os.environ.get("RANK", "0")

@@ -51,6 +51,15 @@ class ExitCodeTest(LaunchCase):
         self.assertIn("sending SIGKILL", done.stderr)
 
 
+    def test_ranks_of_an_elastic_run_go_on(self):
+        plan = {"0": {"code": 4}, "1": {"after": ["0", "ended"], "sleep": 3, "code": 0}}
+        done = self.run_script(*ddp(2, "--set", "replicas.elastic=true"), plan=plan, SLUICE_PEER_GRACE_S="1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("rank 0 ended with exit code 4\n", done.stderr)
+        plan["1"]["code"] = 5
+        self.assertEqual(self.run_script(*ddp(2, "--set", "replicas.elastic=true"), plan=plan).returncode, 4)
+
+
 class OutputTest(LaunchCase):
     def test_each_line_names_its_rank(self):
         plan = {str(rank): {"say": f"I am {rank}", "code": 0} for rank in range(3)}
