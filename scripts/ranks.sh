@@ -14,7 +14,7 @@ failed_at=0
 ending=none      # what was sent after the grace: none, TERM, KILL
 exit_code=0
 goes_on=0        # 1: with replicas.elastic, ranks go on without a failed one
-some_is_done=0   # a rank has ended well
+done_at=         # when the first rank ended well
 
 # How much a code says about the cause: code 5 (lost a peer) and 130 (interrupted) are consequences.
 weight_of() {
@@ -39,7 +39,7 @@ run_ranks() {
   exec {messages}>&2
   # Hides the messages of the shell about killed children.
   wait_for_ranks 2>/dev/null
-  [[ $goes_on -eq 0 || $some_is_done -eq 0 ]] || exit_code=0
+  [[ $goes_on -eq 0 || -z $done_at ]] || exit_code=0
   wait "${filters[@]}" || true
   exit "$exit_code"
 }
@@ -133,7 +133,7 @@ wait_for_ranks() {
 # take_code RANK CODE: the first code of the greatest weight becomes the exit code of the script.
 take_code() {
   local weight
-  [[ $2 -ne 0 ]] || some_is_done=1
+  [[ $2 -ne 0 || -n $done_at ]] || done_at=$SECONDS
   # Ignores results of our own signals.
   [[ $ending == none ]] || [[ $2 -ne 143 && $2 -ne 137 ]] || return 0
   weight_of "$2" && weight=$REPLY
@@ -144,10 +144,16 @@ take_code() {
   [[ -n $failed_rank ]] || { failed_rank=$1 failed_at=$SECONDS; }
 }
 
-# Without replicas.elastic the other ranks would wait for a failed one, so they get SIGTERM, and later SIGKILL.
+# The other ranks would wait for a failed one, so they get SIGTERM, and later SIGKILL. In an elastic run they go on, and
+# a rank that still runs long after another one was done is one that they have lost.
 end_the_rest() {
-  [[ $goes_on -eq 0 ]] || return 0
-  [[ -n $failed_rank && $((SECONDS - failed_at)) -ge $peer_grace_s ]] || return 0
+  local since=${failed_at}
+  [[ $goes_on -eq 1 || -n $failed_rank ]] || return 0
+  if [[ $goes_on -eq 1 ]]; then
+    [[ -n $done_at ]] || return 0
+    [[ $ending != none ]] || since=$done_at
+  fi
+  [[ $((SECONDS - since)) -ge $peer_grace_s ]] || return 0
   case $ending in
     none) ending=TERM ;;
     TERM) ending=KILL ;;

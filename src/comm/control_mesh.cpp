@@ -7,6 +7,7 @@
 #include "comm/control_message.h"
 #include "comm/socket_address.h"
 #include "comm/token.h"
+#include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/host.h"
@@ -16,8 +17,10 @@ namespace sluice::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kAfterPause{200};  // time to read the messages that arrived in a pause
+constexpr int kMostEventsOfStep = 1000;  // in a step, so that a flood of connections cannot delay heartbeats
 
 constexpr auto kTokenKey = "mesh/token";
+constexpr std::string_view kToLower = "to rank ";  // name of a connection that this process has opened
 std::string address_key(int rank) { return concat("mesh/", rank); }
 
 }  // namespace
@@ -28,11 +31,13 @@ ControlMesh::ControlMesh(const World& world, const NoticeBoard& board, const Liv
       wake_(wake),
       socket_(kLongestControlLine),
       clock_(2 * options.heartbeat_interval) {
+  check(options.heartbeat_interval.count() > 0 && options.peer_timeout >= 3 * options.heartbeat_interval,
+        "a peer timeout of at least three heartbeat intervals");
   const std::string address = address_of_process(world);
   board.put(address_key(world.rank), concat(address, ' ', socket_.listen(address)));
   if (world.rank == 0) board.put(kTokenKey, random_token());
   token_ = board.get(kTokenKey);
-  for (int rank = 0; rank < world.rank; ++rank) connect_to(board.get(address_key(rank)));
+  for (int rank = 0; rank < world.rank; ++rank) connect_to(rank, board.get(address_key(rank)));
   while (!missing().empty()) {
     for (const Event& event : step()) {
       if (event.what != Event::What::kMessage)
@@ -45,12 +50,14 @@ ControlMesh::ControlMesh(const World& world, const NoticeBoard& board, const Liv
   }
 }
 
-void ControlMesh::connect_to(const std::string& where) {
+void ControlMesh::connect_to(int rank, const std::string& where) {
   std::istringstream words(where);
   std::string address;
   int port = 0;
-  words >> address >> port;
-  socket_.connect(address, port);
+  if (!(words >> address >> port))
+    throw PeerError("rank ", rank, " sent '", where,
+                    "' instead of its address; start all ranks with one version of Sluice");
+  socket_.connect_once(address, port, concat(kToLower, rank));
 }
 
 std::vector<int> ControlMesh::missing() const {
@@ -72,7 +79,12 @@ std::vector<ControlMesh::Event> ControlMesh::step() {
   check_clock();
   socket_.wait(next_due() - now_, wake_);
   check_clock();
-  while (const auto event = socket_.next()) handle(*event, events);
+  for (int count = 0; count < kMostEventsOfStep; ++count) {
+    const auto event = socket_.next();
+    if (!event) break;
+    check_clock();
+    handle(*event, events);
+  }
   judge(events);
   if (now_ >= next_beat_) {
     next_beat_ = now_ + options_.heartbeat_interval;
@@ -86,10 +98,10 @@ void ControlMesh::handle(const LineSocket::Event& event, std::vector<Event>& eve
   const Connection& connection = event.connection;
   const auto known = members_.find(connection);
   if (event.what == What::kOpened) {
+    if (missing().empty()) return socket_.close(connection);
     strangers_[connection] = now_;
-    const MembershipMessage hello{
-        .kind = MembershipMessage::Kind::kHello, .member = world_.rank, .token = token_, .text = host_name()};
-    return socket_.send(connection, hello.to_line());
+    if (connection.starts_with(kToLower)) greet(connection);
+    return;
   }
   if (event.what == What::kEnded) {
     strangers_.erase(connection);
@@ -101,9 +113,16 @@ void ControlMesh::handle(const LineSocket::Event& event, std::vector<Event>& eve
   Peer& peer = peers_.at(known->second);
   peer.heard_at = now_;
   if (!message || message->kind == MembershipMessage::Kind::kBeat) return;
-  if (message->kind == MembershipMessage::Kind::kLeave || message->kind == MembershipMessage::Kind::kFailed)
+  if (message->kind == MembershipMessage::Kind::kLeave || message->kind == MembershipMessage::Kind::kFailed ||
+      message->kind == MembershipMessage::Kind::kStopped)
     peer.has_left = true;
   events.push_back({Event::What::kMessage, known->second, std::move(*message)});
+}
+
+void ControlMesh::greet(const Connection& connection) {
+  const MembershipMessage hello{
+      .kind = MembershipMessage::Kind::kHello, .member = world_.rank, .token = token_, .text = host_name()};
+  socket_.send(connection, hello.to_line());
 }
 
 void ControlMesh::admit(const Connection& connection, const std::optional<MembershipMessage>& hello) {
@@ -112,6 +131,7 @@ void ControlMesh::admit(const Connection& connection, const std::optional<Member
   const bool belongs = hello && hello->kind == MembershipMessage::Kind::kHello && are_equal(hello->token, token_) &&
                        std::ranges::find(awaited, hello->member) != awaited.end();
   if (!belongs) return socket_.close(connection);
+  if (!connection.starts_with(kToLower)) greet(connection);  // it has proved that it belongs to the run
   members_[connection] = hello->member;
   peers_[hello->member] = {.connection = connection, .host = hello->text, .heard_at = now_};
 }
@@ -149,8 +169,9 @@ ControlMesh::Nanoseconds ControlMesh::next_due() const {
   return due;
 }
 
-bool ControlMesh::is_alone() const {
-  return std::ranges::all_of(peers_, [](const auto& entry) { return entry.second.has_left || entry.second.has_ended; });
+int ControlMesh::connected() const {
+  return static_cast<int>(std::ranges::count_if(
+      peers_, [](const auto& entry) { return !entry.second.has_left && !entry.second.has_ended; }));
 }
 
 void ControlMesh::send(int member, const MembershipMessage& message) {

@@ -47,8 +47,8 @@ class ControlMesh {
   [[nodiscard]] const std::string& host_of(int member) const { return peers_.at(member).host; }
   // Since its last message.
   [[nodiscard]] std::chrono::nanoseconds silence_of(int member) const { return now_ - peers_.at(member).heard_at; }
-  // No other process is connected, or has more to say.
-  [[nodiscard]] bool is_alone() const;
+  // Number of processes that have neither ended nor left.
+  [[nodiscard]] int connected() const;
 
  private:
   using Nanoseconds = std::chrono::nanoseconds;
@@ -61,7 +61,8 @@ class ControlMesh {
     bool has_ended = false, has_left = false;
   };
 
-  void connect_to(const std::string& where);
+  void connect_to(int rank, const std::string& where);
+  void greet(const Connection& connection);
   [[nodiscard]] std::vector<int> missing() const;
   void check_clock();
   void handle(const LineSocket::Event& event, std::vector<Event>& events);

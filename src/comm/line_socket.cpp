@@ -12,6 +12,8 @@
 namespace sluice::comm {
 namespace {
 
+// Milliseconds: a day. With -1, which means never, ZeroMQ does not report the end of a connection.
+constexpr int kNeverAgain = 86'400'000;
 constexpr int kLinger = 200;         // milliseconds for queued lines when the socket closes
 constexpr int kUnreadMessages = 64;  // up to 8 KiB each, queued per connection
 
@@ -54,6 +56,12 @@ void LineSocket::connect(const std::string& host, int port) {
   } catch (const zmq::error_t& error) {
     throw PeerError("cannot connect to ", endpoint, ": ", error.what());
   }
+}
+
+void LineSocket::connect_once(const std::string& host, int port, const Connection& name) {
+  zmq_->socket.set(zmq::sockopt::reconnect_ivl, kNeverAgain);
+  zmq_->socket.set(zmq::sockopt::connect_routing_id, name);
+  connect(host, port);
 }
 
 void LineSocket::send(const Connection& connection, std::string_view line) { push(connection, concat(line, '\n')); }

@@ -34,6 +34,8 @@ class LineSocket {
   [[nodiscard]] int listen(const std::string& host);
   // Connects in the background, and again after an end; kOpened reports each new connection.
   void connect(const std::string& host, int port);
+  // Connects in the background, once; kOpened reports this name. All calls of an object are of one kind.
+  void connect_once(const std::string& host, int port, const Connection& name);
 
   // Never blocks. The line is lost if the connection has ended or its other end stops reading.
   void send(const Connection& connection, std::string_view line);

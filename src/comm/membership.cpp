@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,7 +22,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kDrain{5000};  // for the others to leave
-constexpr std::chrono::hours kForever{24 * 365};
+constexpr milliseconds kAcknowledge{1000};
+constexpr std::chrono::minutes kLongestStop{30};  // for the others to stop training: a step may be long
 
 constexpr auto kEnded = "its connection ended";
 
@@ -39,6 +41,7 @@ class Membership::ControlThread {
                 std::function<void()> on_disturbed)
       : self_(world.rank),
         silence_(concat("was silent for ", seconds_text(options.peer_timeout))),
+        longest_pause_(10 * options.heartbeat_interval),
         on_disturbed_(std::move(on_disturbed)),
         mesh_(world, board, options, wake_up_.fd()),
         regroup_(world.rank, first_group(world)) {
@@ -70,20 +73,24 @@ class Membership::ControlThread {
       known_.is_waiting = true;
     });
     std::unique_lock lock(mutex_);
-    wait_own_time(changed_, lock, kForever, [&] { return !known_.is_waiting; });
+    const auto is_decided = [&] { return !known_.is_waiting || !known_.why_not.empty(); };
+    const bool in_time = wait_own_time(changed_, lock, kLongestStop, is_decided);
     if (!known_.why_not.empty()) throw PeerError(known_.why_not);
+    if (!in_time)
+      throw PeerError("the other processes did not stop training within ", seconds_text(kLongestStop),
+                      "; see their logs");
     return known_.group;
   }
 
-  void tell(const std::string& text) {
+  void publish_text(const std::string& text) {
     ask([&] { requests_.text = text; });
   }
 
-  [[nodiscard]] std::string hear() {
+  [[nodiscard]] std::string wait_for_text() {
     std::unique_lock lock(mutex_);
     const auto is_there = [&] { return texts_.contains(known_.group.number); };
-    wait_own_time(changed_, lock, kForever, [&] { return is_there() || known_.is_disturbed; });
-    if (!is_there()) throw PeerError("a process was lost while the others formed a new group");
+    wait_own_time(changed_, lock, kLongestStop, [&] { return is_there() || known_.is_disturbed; });
+    if (known_.is_disturbed || !is_there()) throw PeerError("a process was lost while the others formed a new group");
     return texts_.at(known_.group.number);
   }
 
@@ -93,10 +100,15 @@ class Membership::ControlThread {
     wait_own_time(changed_, lock, kDrain, [&] { return known_.is_alone; });
   }
 
-  void fail(const std::string& why) {
-    ask([&] { requests_.failure = why; });
+  void end(const std::string& why, MembershipMessage::Kind kind) {
+    ask([&] { requests_.end = MembershipMessage{.kind = kind, .text = why}; });
     std::unique_lock lock(mutex_);
-    wait_own_time(changed_, lock, kDrain, [&] { return !requests_.failure; });
+    wait_own_time(changed_, lock, kAcknowledge, [&] { return known_.is_acknowledged || known_.is_alone; });
+  }
+
+  [[nodiscard]] std::optional<std::string> why_stopped() {
+    const std::scoped_lock lock(mutex_);
+    return why_stopped_;
   }
 
  private:
@@ -105,12 +117,13 @@ class Membership::ControlThread {
   struct Requests {
     bool stop = false, leave = false;
     std::optional<std::int64_t> ready;
-    std::optional<std::string> text, failure;
+    std::optional<std::string> text;
+    std::optional<MembershipMessage> end;
   };
-  // What the control thread last told the others.
+  // What the control thread knew last, for the other threads.
   struct Known {
     Group group;
-    bool is_disturbed = false, is_waiting = false, is_alone = false;
+    bool is_disturbed = false, is_waiting = false, is_alone = false, is_acknowledged = false;
     std::string why_not;
   };
 
@@ -153,7 +166,7 @@ class Membership::ControlThread {
     if (requests.ready) regroup_.ready(*requests.ready);
     if (requests.text)
       mesh_.send_to_all({.kind = Kind::kText, .number = regroup_.group().number, .text = *requests.text});
-    if (requests.failure) mesh_.send_to_all({.kind = Kind::kFailed, .text = *requests.failure});
+    if (requests.end) mesh_.send_to_all(*requests.end);
     if (requests.leave) {
       is_leaving_ = true;
       mesh_.send_to_all({.kind = Kind::kLeave});
@@ -162,39 +175,64 @@ class Membership::ControlThread {
   }
 
   void publish() {
+    if (regroup_.is_disturbed()) {
+      for (const int member : std::exchange(left_, {})) regroup_.lost(member, /*is_dead=*/true);
+    }
+    {
+      const std::scoped_lock lock(mutex_);
+      known_ = {.group = regroup_.group(),
+                .is_disturbed = regroup_.is_disturbed(),
+                .is_waiting = requests_.ready || regroup_.is_waiting(),
+                .is_alone = mesh_.connected() == 0,
+                .is_acknowledged = acknowledged_ >= mesh_.connected(),
+                .why_not = regroup_.why_not()};
+      changed_.notify_all();
+    }
     if (regroup_.is_disturbed() && disturbed_group_ != regroup_.group().number && !is_leaving_) {
       disturbed_group_ = regroup_.group().number;
       on_disturbed_();
     }
-    const std::scoped_lock lock(mutex_);
-    known_ = {.group = regroup_.group(),
-              .is_disturbed = regroup_.is_disturbed(),
-              .is_waiting = requests_.ready || regroup_.is_waiting(),
-              .is_alone = mesh_.is_alone(),
-              .why_not = regroup_.why_not()};
-    changed_.notify_all();
   }
 
   void handle(const ControlMesh::Event& event) {
     using What = ControlMesh::Event::What;
     switch (event.what) {
-      case What::kEnded: return lose(event.member, kEnded, /*is_dead=*/true);
+      // The system also ends a connection that has been silent for long, behind which the process may live.
+      case What::kEnded: return lose(event.member, kEnded, mesh_.silence_of(event.member) < longest_pause_);
       case What::kSilent: return lose(event.member, silence_, /*is_dead=*/false);
       case What::kMessage: return receive(event.member, event.message);
     }
   }
 
   void receive(int from, const MembershipMessage& message) {
-    if (message.kind == Kind::kFailed) lose(from, message.text, /*is_dead=*/true);
-    if (message.kind == Kind::kText) {
-      const std::scoped_lock lock(mutex_);
-      texts_[message.number] = message.text;
+    switch (message.kind) {
+      case Kind::kHello:
+      case Kind::kBeat: return;
+      case Kind::kLeave: left_.insert(from); return;
+      case Kind::kAcknowledged: ++acknowledged_; return;
+      case Kind::kFailed:
+      case Kind::kStopped: return take_end(from, message);
+      case Kind::kRegroup: return receive(from, message.regroup);
+      case Kind::kText: {
+        const std::scoped_lock lock(mutex_);
+        texts_[message.number] = message.text;
+      }
     }
-    if (message.kind != Kind::kRegroup) return;
-    const RegroupMessage& regroup = message.regroup;
-    if (regroup.kind == RegroupMessage::Kind::kLost && regroup.number == regroup_.group().number)
-      note_loss(regroup.member, regroup.is_dead ? kEnded : silence_);
-    regroup_.receive(from, regroup);
+  }
+
+  void receive(int from, const RegroupMessage& message) {
+    if (message.kind == RegroupMessage::Kind::kLost && message.number == regroup_.group().number)
+      note_loss(message.member, message.is_dead ? kEnded : silence_);
+    regroup_.receive(from, message);
+  }
+
+  void take_end(int from, const MembershipMessage& message) {
+    mesh_.send(from, {.kind = Kind::kAcknowledged});
+    if (message.kind == Kind::kStopped) {
+      const std::scoped_lock lock(mutex_);
+      why_stopped_ = concat("rank ", from, " (host ", mesh_.host_of(from), ") was stopped: ", message.text);
+    }
+    lose(from, message.text, /*is_dead=*/true);
   }
 
   void lose(int member, const std::string& why, bool is_dead) {
@@ -212,6 +250,7 @@ class Membership::ControlThread {
 
   const int self_;
   const std::string silence_;
+  const milliseconds longest_pause_;  // of a living process on a busy machine
   std::function<void()> on_disturbed_;
   WakeUp wake_up_;
   // Used only by the control thread once it runs:
@@ -219,12 +258,15 @@ class Membership::ControlThread {
   Regroup regroup_;
   int disturbed_group_ = -1;  // number of the last group that on_disturbed_ was called for
   bool is_leaving_ = false;
+  std::set<int> left_;    // members that have ended as planned
+  int acknowledged_ = 0;  // processes that know the end of this one
 
   std::mutex mutex_;
   std::condition_variable changed_;
   Requests requests_;
   Known known_;
   std::vector<Loss> losses_;
+  std::optional<std::string> why_stopped_;
   std::map<int, std::string> texts_;  // [number of the group]: its leader's
   std::thread thread_;
 };
@@ -240,9 +282,11 @@ bool Membership::is_disturbed() const { return wait_for_disturbance(milliseconds
 bool Membership::wait_for_disturbance(milliseconds limit) const { return thread_->wait_for_disturbance(limit); }
 std::vector<Loss> Membership::take_losses() { return thread_->take_losses(); }
 Group Membership::regroup(std::int64_t steps_done) { return thread_->regroup(steps_done); }
-void Membership::tell(const std::string& text) { thread_->tell(text); }
-std::string Membership::hear() { return thread_->hear(); }
+void Membership::publish_text(const std::string& text) { thread_->publish_text(text); }
+std::string Membership::wait_for_text() { return thread_->wait_for_text(); }
 void Membership::leave() { thread_->leave(); }
-void Membership::fail(const std::string& why) { thread_->fail(why); }
+void Membership::fail(const std::string& why) { thread_->end(why, MembershipMessage::Kind::kFailed); }
+void Membership::stop(const std::string& why) { thread_->end(why, MembershipMessage::Kind::kStopped); }
+std::optional<std::string> Membership::why_stopped() const { return thread_->why_stopped(); }
 
 }  // namespace sluice::comm

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct Loss {
 
 class Membership {
  public:
-  // world: of group 0, in which each rank is a member. on_disturbed: training must stop, once for each group.
+  // All ranks of `world` form group 0. on_disturbed: training must stop, once for each group.
   Membership(const World& world, const NoticeBoard& board, const LivenessOptions& options,
              std::function<void()> on_disturbed);
   // The others see a death unless leave() or fail() came before.
@@ -44,17 +45,20 @@ class Membership {
   [[nodiscard]] std::vector<Loss> take_losses();
 
   // This process has stopped training after `steps_done` steps; kNoState if its state is not whole. Returns the next
-  // group. PeerError if this process cannot go on.
+  // group, once all of its processes have stopped. PeerError if this process cannot go on, or after 30 minutes.
   [[nodiscard]] Group regroup(std::int64_t steps_done);
 
-  // The leader's text for the others of its group. hear() blocks; PeerError if the group is disturbed meanwhile.
-  void tell(const std::string& text);
-  [[nodiscard]] std::string hear();
+  // The text of rank 0 for the others of its group. PeerError if the group is disturbed while this process waits.
+  void publish_text(const std::string& text);
+  [[nodiscard]] std::string wait_for_text();
 
-  // This process ends as planned. Returns when all others have left or are gone, or after a few seconds.
+  // This process ends as planned. Returns when all others have left or are gone, or after 5 s.
   void leave();
-  // This process ends with an error, which the others log.
+  // This process ends with an error, which the others log. Returns when they have received it, or after a second.
   void fail(const std::string& why);
+  // Like fail(), for a process that was asked to stop before training: all processes end for that reason.
+  void stop(const std::string& why);
+  [[nodiscard]] std::optional<std::string> why_stopped() const;
 
  private:
   class ControlThread;

@@ -5,7 +5,7 @@
 namespace sluice::comm {
 
 // Nlohmann looks these up by their names.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Group, number, members, source, steps_done)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Group, number, members, leader, steps_done)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Proposal, coordinator, attempt, group)
 NLOHMANN_JSON_SERIALIZE_ENUM(RegroupMessage::Kind, {{RegroupMessage::Kind::kLost, "lost"},
                                                     {RegroupMessage::Kind::kReady, "ready"},
@@ -16,6 +16,8 @@ NLOHMANN_JSON_SERIALIZE_ENUM(MembershipMessage::Kind, {{MembershipMessage::Kind:
                                                        {MembershipMessage::Kind::kHello, "hello"},
                                                        {MembershipMessage::Kind::kLeave, "leave"},
                                                        {MembershipMessage::Kind::kFailed, "failed"},
+                                                       {MembershipMessage::Kind::kStopped, "stopped"},
+                                                       {MembershipMessage::Kind::kAcknowledged, "heard"},
                                                        {MembershipMessage::Kind::kText, "text"},
                                                        {MembershipMessage::Kind::kRegroup, "regroup"}})
 

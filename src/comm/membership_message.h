@@ -14,10 +14,12 @@ struct MembershipMessage {
   enum class Kind {
     kHello,  // first, from both ends: `member` on host `text`; `token` proves that it belongs to the run
     kBeat,
-    kLeave,    // the sender ends as planned
-    kFailed,   // the sender ends with the error `text`
-    kText,     // `text` of the leader of group `number`
-    kRegroup,  // `regroup`
+    kLeave,         // the sender ends as planned
+    kFailed,        // the sender ends with the error `text`
+    kStopped,       // the sender was asked to stop before training
+    kAcknowledged,  // answers kFailed and kStopped
+    kText,          // `text` of the leader of group `number`
+    kRegroup,       // `regroup`
   };
 
   Kind kind = Kind::kBeat;

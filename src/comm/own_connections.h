@@ -19,7 +19,7 @@ class OwnConnections {
     add_since(before);
     return made;
   }
-  // At once, and each that is noted later.
+  // Shuts down the connections noted so far, and later ones when they are noted.
   void shut_down();
 
  private:

@@ -131,13 +131,13 @@ bool Regroup::have_majority(const std::vector<int>& members) const {
 }
 
 void Regroup::propose(const std::vector<int>& members) {
-  Group next{.number = group_.number + 1, .members = members, .source = self_, .steps_done = *steps_done_};
-  for (const auto& [member, ready] : ready_) {
-    if (ready.steps_done > next.steps_done || (ready.steps_done == next.steps_done && member < next.source)) {
-      next.source = member;
-      next.steps_done = ready.steps_done;
-    }
-  }
+  std::map<int, std::int64_t> steps_done{{self_, *steps_done_}};
+  for (const auto& [member, ready] : ready_) steps_done[member] = ready.steps_done;
+  // The leader keeps the records, so it goes on leading, even if others have done one more step.
+  const auto leader = steps_done.find(group_.leader);
+  const auto newest = std::ranges::max_element(steps_done, {}, [](const auto& entry) { return entry.second; });
+  const auto [chosen, steps] = leader != steps_done.end() && leader->second != kNoState ? *leader : *newest;
+  Group next{.number = group_.number + 1, .members = members, .leader = chosen, .steps_done = steps};
   if (next.steps_done == kNoState) return give_up("no process that is left has a whole state");
   proposed_ = {self_, ++attempts_, std::move(next)};
   accepts_ = {self_};

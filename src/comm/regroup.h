@@ -26,9 +26,10 @@ inline constexpr std::int64_t kNoState = -1;
 
 struct Group {
   int number = 0;
-  std::vector<int> members;  // ascending; the first one leads
-  // Lowest member with the newest state, and the steps that it has done.
-  int source = 0;
+  std::vector<int> members;  // ascending
+  // Keeps the records and hands out its state after `steps_done` steps: the leader of the group before, if it has a
+  // whole state, else the lowest member with the newest one.
+  int leader = 0;
   std::int64_t steps_done = 0;
 
   auto operator<=>(const Group&) const = default;

@@ -200,6 +200,7 @@ class Rules {
     if (freeze.policy == "none") return;
     const char* const exact = config_.train.is_reproducible_by_layout() ? "train.reproducible"
                               : config_.train.deterministic             ? "train.deterministic"
+                              : config_.replicas.elastic                ? "replicas.elastic"
                                                                         : nullptr;
     if (exact != nullptr) {
       require(!freeze.policy.starts_with("gradient"), {"freeze.policy", exact},

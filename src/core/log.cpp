@@ -148,7 +148,7 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
 struct Logging {
   std::shared_ptr<ConsoleSink> console = std::make_shared<ConsoleSink>();
   std::vector<spdlog::logger> loggers;
-  std::filesystem::path file;
+  std::vector<std::filesystem::path> files;
 
   Logging() {
     for (const char* const name : kFormNames) {
@@ -204,9 +204,10 @@ void set_log_level(LogLevel level) {
 void quiet_console(bool quiet) { logging().console->be_quiet(quiet); }
 
 void log_to_file(const std::filesystem::path& file) {
-  if (file == std::exchange(logging().file, file)) return;
+  if (std::ranges::find(logging().files, file) != logging().files.end()) return;
   try {
     const auto sink = std::make_shared<FileSink>(file);
+    logging().files.push_back(file);
     for (spdlog::logger& logger : logging().loggers) logger.sinks().push_back(sink);
   } catch (const spdlog::spdlog_ex& error) {
     const int reason = errno;

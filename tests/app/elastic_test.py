@@ -95,6 +95,39 @@ class Elastic(unittest.TestCase):
         self.assertIn("go on without this one", cli.error_of(stopped))
         self.assertEqual([(event["rank"], event["cause"]) for event in cli.events(run, "lost")], [(1, "was silent for 5 s")])
 
+    def test_a_stopped_rank_0_keeps_its_run_directory(self):
+        run, elsewhere = self.folder / "held", self.folder / "elsewhere"
+        elsewhere.mkdir()
+        config = self.configuration("held", replicas={"elastic": True, "hang_timeout_s": 5})
+        processes = cli.start_ranks(3, "train", config, "--run-dir", run, cwd=elsewhere)
+        cli.wait_until(lambda: (run / "metrics.jsonl").exists() and cli.events(run, "step"), processes[0])
+        processes[0].send_signal(signal.SIGSTOP)
+        done = cli.finish_all(processes[1:])
+        processes[0].send_signal(signal.SIGCONT)
+        self.assertEqual(cli.finish(processes[0]).returncode, 5)
+        self.assertEqual([process.returncode for process in done], [0, 0], done[0].stderr[-3000:])
+        new_run, = (elsewhere / "runs").iterdir()
+        self.assertEqual(self.digest_of(new_run), self.digest)
+
+    def test_a_signal_after_a_loss_saves_and_stops(self):
+        run = self.folder / "stop"
+        config = self.configuration("stop", checkpoint={})
+        processes = cli.start_ranks(3, "train", config, "--run-dir", run, environments_of={2: {"SLUICE_KILL_AT": "gradients-summed:5"}})
+        cli.finish(processes[2])
+        for process in processes[:2]:
+            process.send_signal(signal.SIGTERM)
+        done = cli.finish_all(processes[:2])
+        self.assertEqual([process.returncode for process in done], [130, 130], done[0].stderr[-3000:])
+        cli.must_run("train", config, "--run-dir", run, "--resume", "auto")
+        self.assertEqual(self.digest_of(run), self.digest)
+
+    def test_two_losses_leave_one(self):
+        run = self.folder / "two"
+        at = {2: {"SLUICE_KILL_AT": "gradients-summed:4"}, 0: {"SLUICE_KILL_AT": "gradients-summed:9"}}
+        done = cli.finish_all(cli.start_ranks(3, "train", self.config, "--run-dir", run, environments_of=at))
+        self.check(run, done, [0, 2])
+        self.assertEqual([event["rank"] for event in cli.events(run, "lost")], [2, 0])
+
     def test_too_few_processes_save_and_end(self):
         run = self.folder / "few"
         config = self.configuration("few", replicas={"elastic": True, "min": 2}, checkpoint={})

@@ -124,6 +124,44 @@ class FourHostsTest(unittest.TestCase):
             self.assertLess(float((mine[name] - value).norm()), 1e-10 * (1 + float(value.norm())), name)
 
 
+class ElasticTest(unittest.TestCase):
+    """A cut cable in a run with replicas.elastic: one part goes on, with the bits of the undisturbed run."""
+
+    def cut_off_rank_0(self, count):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        network = self.enterContext(hosts.Hosts(RATE, count=count))
+        config = ranks_test.configuration(
+            folder, train={"reproducible": "layout", "micro_batch": 2, "steps": 60, "epochs": 20}, device={"threads": 1, "list": "cpu"},
+            replicas={"connect_timeout_s": 60, "hang_timeout_s": HANG_S, "elastic": True})
+        cli.must_run("train", config, "--run-dir", folder / "alone")
+        disks = [folder / name for name in "abc"[:count]]
+        for disk in disks:
+            disk.mkdir()
+        processes = [network.start(i, "train", config, "--run-dir", "run", cwd=disk) for i, disk in enumerate(disks)]
+        metrics = disks[0] / "run" / "metrics.jsonl"
+        cli.wait_until(lambda: metrics.exists() and metrics.read_text().count('"event":"step"') > 3, processes[0])
+        network.cut()
+        return folder, disks, cli.finish_all(processes)
+
+    def digest(self, run):
+        return cli.must_run("digest", run, "--json").stdout
+
+    def test_of_three_hosts_the_two_that_reach_each_other_go_on(self):
+        folder, disks, done = self.cut_off_rank_0(3)
+        self.assertEqual([process.returncode for process in done], [5, 0, 0], [process.stderr[-2000:] for process in done])
+        self.assertIn("no majority", cli.error_of(done[0]))
+        leader, = (i for i in (1, 2) if (disks[i] / "run").exists())
+        new_run = disks[leader] / "run"
+        self.assertIn("records and checkpoints go on in run instead of ", done[leader].stderr)
+        self.assertEqual(self.digest(new_run), self.digest(folder / "alone"))
+        self.assertEqual([event["rank"] for event in cli.events(new_run, "lost")], [0])
+
+    def test_of_two_hosts_rank_0_goes_on(self):
+        folder, disks, done = self.cut_off_rank_0(2)
+        self.assertEqual([process.returncode for process in done], [0, 5], [process.stderr[-2000:] for process in done])
+        self.assertEqual(self.digest(disks[0] / "run"), self.digest(folder / "alone"))
+
+
 if __name__ == "__main__":
     if reason := hosts.missing():
         print(f"skipped: {reason}")

@@ -78,7 +78,7 @@ TEST(Membership, TheOthersGoOnWithoutAProcessThatDies) {
   });
   EXPECT_THAT(errors, Each(""));
   for (int rank = 1; rank < 4; ++rank)
-    EXPECT_EQ(groups[rank], (Group{.number = 1, .members = {1, 2, 3}, .source = 2, .steps_done = 7}));
+    EXPECT_EQ(groups[rank], (Group{.number = 1, .members = {1, 2, 3}, .leader = 2, .steps_done = 7}));
 }
 
 TEST(Membership, TheLeadersTextReachesItsGroup) {
@@ -89,9 +89,9 @@ TEST(Membership, TheLeadersTextReachesItsGroup) {
     EXPECT_TRUE(process.membership->wait_for_disturbance(kLongest));
     EXPECT_THAT(process.membership->regroup(3).members, ElementsAre(0, 2));
     EXPECT_EQ(process.membership->take_losses().at(0).cause, "it has no memory left");
-    if (rank == 0) process.membership->tell("10.0.0.1 1234");
+    if (rank == 0) process.membership->publish_text("10.0.0.1 1234");
     if (rank == 2) {
-      EXPECT_EQ(process.membership->hear(), "10.0.0.1 1234");
+      EXPECT_EQ(process.membership->wait_for_text(), "10.0.0.1 1234");
     }
     process.membership->leave();
   });
@@ -103,7 +103,7 @@ TEST(Membership, ALossEndsTheWaitForTheLeadersText) {
   const auto errors = run_ranks(2, [&](int rank) {
     Process process(rank, 2, board);
     if (rank == 0) return;
-    EXPECT_THROW((void)process.membership->hear(), PeerError);
+    EXPECT_THROW((void)process.membership->wait_for_text(), PeerError);
     EXPECT_THAT(process.membership->regroup(0).members, ElementsAre(1));
   });
   EXPECT_THAT(errors, Each(""));
@@ -132,7 +132,7 @@ TEST(Membership, APlannedEndIsNoLoss) {
 }
 
 TEST(MembershipMessage, EachKindSurvivesItsLine) {
-  const Group group{.number = 3, .members = {0, 2, 5}, .source = 2, .steps_done = 41};
+  const Group group{.number = 3, .members = {0, 2, 5}, .leader = 2, .steps_done = 41};
   const RegroupMessage ready{.kind = RegroupMessage::Kind::kReady,
                              .number = 2,
                              .steps_done = 40,

@@ -14,7 +14,7 @@
 namespace sluice::comm {
 
 void PrintTo(const Group& group, std::ostream* out) {
-  *out << "group " << group.number << " of " << testing::PrintToString(group.members) << " from " << group.source
+  *out << "group " << group.number << " of " << testing::PrintToString(group.members) << " from " << group.leader
        << " at " << group.steps_done;
 }
 

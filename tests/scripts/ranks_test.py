@@ -56,6 +56,10 @@ class ExitCodeTest(LaunchCase):
         done = self.run_script(*ddp(2, "--set", "replicas.elastic=true"), plan=plan, SLUICE_PEER_GRACE_S="1")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("rank 0 ended with exit code 4\n", done.stderr)
+        hangs = {"0": {"code": 0}, "1": {"sleep": LONG, "stopped": 143}}
+        done = self.run_script(*ddp(2, "--set", "replicas.elastic=true"), plan=hangs, SLUICE_PEER_GRACE_S="1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("ranks 1 still run 1 s later: sending SIGTERM\n", done.stderr)
         plan["1"]["code"] = 5
         self.assertEqual(self.run_script(*ddp(2, "--set", "replicas.elastic=true"), plan=plan).returncode, 4)
 

@@ -1,5 +1,7 @@
 #include "train/run/carried.h"
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -40,17 +42,28 @@ void go_on_in(const storage::RunDir& run_dir, const storage::CheckpointStore& ch
     options.digested_step = digest->value("step", std::int64_t{0});
 }
 
-void save_and_end(const Peers& peers, const std::filesystem::path& config_file, const Carried& carried) {
+namespace {
+
+// Fewer processes than replicas.min are left.
+[[noreturn]] void save_and_end(const Peers& peers, const TrainRunOptions& options, const Carried& carried) {
   const int left = peers.process().processes;
   const std::string why =
       concat(left == 1 ? "one process is" : concat(left, " processes are"), " left, fewer than replicas.min");
   if (!peers.keeps_records()) throw PeerError(why, "; another process saves the state");
-  const storage::RunDir run_dir = take_over(carried.run_dir_id, config_file);
+  const storage::RunDir run_dir = take_over(carried.run_dir_id, options.run_dir, options.config_file);
   storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), std::numeric_limits<int>::max());
   const std::int64_t step = carried.state->progress.steps_done;
   const std::vector<std::int64_t> saved = checkpoints.steps();
   if (saved.empty() || saved.front() < step) checkpoints.save(step, point_after_loss(*carried.state, run_dir).contents);
   throw PeerError(why, "; the state after step ", step, " is saved: start the run again with --resume auto");
+}
+
+}  // namespace
+
+void form_next_group(Peers& peers, const Setup& setup, const TrainRunOptions& options, Carried& carried) {
+  peers.regroup(carried.state ? carried.state->progress.steps_done : comm::kNoState);
+  std::ranges::move(peers.take_losses(), std::back_inserter(carried.losses));
+  if (peers.process().processes < setup.config.replicas.min) save_and_end(peers, options, carried);
 }
 
 }  // namespace sluice::train

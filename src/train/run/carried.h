@@ -4,20 +4,23 @@
 
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "report/reporter.h"
 #include "storage/checkpoint_store.h"
 #include "storage/run_dir.h"
 #include "train/run/records.h"
 #include "train/run/resume_point.h"
+#include "train/run/train_run.h"
 #include "train/run/training.h"
 
 namespace sluice::train {
 
 struct Carried {
-  std::optional<KeptState> state;  // null before the first step
+  std::optional<KeptState> state;  // null unless the group before ended with a whole state
   RunDirId run_dir_id;             // of rank 0 of the group before
   LastRecords last;
+  std::vector<comm::Loss> losses;  // not in the records yet
 };
 
 // The point at which records in `run_dir` and training go on.
@@ -30,7 +33,7 @@ void catch_up(const storage::RunDir& run_dir, const Carried& carried, report::Re
 void go_on_in(const storage::RunDir& run_dir, const storage::CheckpointStore& checkpoints, std::int64_t steps_done,
               LoopOptions& options);
 
-// Fewer processes than replicas.min are left: rank 0 saves the state. Throws PeerError.
-[[noreturn]] void save_and_end(const Peers& peers, const std::filesystem::path& config_file, const Carried& carried);
+// Forms the next group. PeerError if fewer processes than replicas.min are left, once rank 0 has saved the state.
+void form_next_group(Peers& peers, const Setup& setup, const TrainRunOptions& options, Carried& carried);
 
 }  // namespace sluice::train

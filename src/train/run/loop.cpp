@@ -100,7 +100,10 @@ void Loop::run_and_explain() {
 void Loop::run_to_the_end() {
   const std::int64_t best_step = progress_.evaluations.best_step;
   if (options_.keeps_best && best_step > 0) kept().checkpoints().keep_best(best_step);
-  if (!options_.losses.empty()) record_digests();  // of a step whose records were lost with rank 0
+  if (goes_on_after_loss()) {  // what rank 0 may have been lost before
+    if (options_.keeps_best && best_step > 0 && best_step == progress_.steps_done) keep_best();
+    record_digests();
+  }
   run_until_done_or_stopped();
   report_outside_of_steps();
   finish_observers();
@@ -301,7 +304,8 @@ void Loop::record_digests(bool at_end) {
 }
 
 void Loop::record_losses() {
-  for (const comm::Loss& loss : std::exchange(options_.losses, {})) {
+  if (!goes_on_after_loss()) return;
+  for (const comm::Loss& loss : std::exchange(*options_.losses, {})) {
     parts_.records.event("lost", {{"step", progress_.steps_done},
                                   {"rank", loss.member},
                                   {"host", loss.host},

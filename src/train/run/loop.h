@@ -37,12 +37,11 @@ struct LoopOptions {
   std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
   double checkpoint_every_minutes = 0;      // 0: not by time
   optim::LrSchedule lr;
-  std::filesystem::path resumed_from;   // checkpoint that the run resumed; empty: a new run
-  bool is_saved = false;                // resumed_from is in this run directory
-  bool can_resume = true;               // from its own checkpoints, with --resume
-  std::vector<comm::Loss> losses = {};  // after which this loop goes on
-  // Of the newest digest in the records; nullopt: not known.
-  std::optional<std::int64_t> digested_step = std::nullopt;
+  std::filesystem::path resumed_from;         // checkpoint that the run resumed; empty: a new run
+  bool is_saved = false;                      // resumed_from is in this run directory
+  bool can_resume = true;                     // from its own checkpoints, with --resume
+  std::vector<comm::Loss>* losses = nullptr;  // after which this loop goes on; emptied once they are in the records
+  std::optional<std::int64_t> digested_step = std::nullopt;  // the last one with a digest in the records, if known
 };
 
 struct EpochPosition {
@@ -138,6 +137,7 @@ class Loop {
   [[nodiscard]] bool digest_is_due(std::int64_t step) const;
   // at_end: of a run that ends early, if the last step has none.
   void record_digests(bool at_end = false);
+  [[nodiscard]] bool goes_on_after_loss() const { return options_.losses != nullptr && !options_.losses->empty(); }
   void record_losses();
   void check_records();
   [[noreturn]] void end_without_records(const std::filesystem::path& gone);

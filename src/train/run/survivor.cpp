@@ -47,11 +47,20 @@ storage::RunDir take_over(const fs::path& path) {
 
 RunDirId id_of(const storage::RunDir& run_dir) { return {fs::absolute(run_dir.path()), inode_of(run_dir.path())}; }
 
-storage::RunDir take_over(const RunDirId& run_dir_id, const std::filesystem::path& config_file) {
-  if (run_dir_id.inode != 0 && inode_of(run_dir_id.path) == run_dir_id.inode) return take_over(run_dir_id.path);
-  storage::RunDir run_dir = storage::RunDir::create_named("runs", config_file.stem().string());
-  log_warning("this machine cannot reach the run directory ", run_dir_id.path.string(),
-              " of the process that was lost: records and checkpoints go on in ", run_dir.path().string());
+storage::RunDir take_over(const RunDirId& run_dir_id, const fs::path& own_run_dir, const fs::path& config_file) {
+  std::string why = "this machine cannot reach it";
+  if (run_dir_id.inode != 0 && inode_of(run_dir_id.path) == run_dir_id.inode) {
+    try {
+      return take_over(run_dir_id.path);
+    } catch (const ConfigError& error) {  // a process that was stopped still holds it, and may write when it wakes up
+      why = error.what();
+    }
+  }
+  storage::RunDir run_dir = own_run_dir.empty() || fs::exists(own_run_dir)
+                                ? storage::RunDir::create_named("runs", config_file.stem().string())
+                                : storage::RunDir(own_run_dir, storage::RunDirMode::kNew);
+  log_warning("records and checkpoints go on in ", run_dir.path().string(), " instead of ", run_dir_id.path.string(),
+              ": ", why);
   return run_dir;
 }
 

@@ -37,8 +37,10 @@ struct RunDirId {
 };
 [[nodiscard]] RunDirId id_of(const storage::RunDir& run_dir);
 
-// The run directory that a lost rank 0 wrote, or else a new one of this machine.
-[[nodiscard]] storage::RunDir take_over(const RunDirId& run_dir_id, const std::filesystem::path& config_file);
+// The run directory of the rank 0 before. If this machine cannot reach it, a new one: own_run_dir (--run-dir), or with
+// the default name if that is empty or there already.
+[[nodiscard]] storage::RunDir take_over(const RunDirId& run_dir_id, const std::filesystem::path& own_run_dir,
+                                        const std::filesystem::path& config_file);
 
 [[nodiscard]] bool saves_after(const comm::LostProcess& lost, int rank);
 

@@ -195,7 +195,7 @@ Beginning begin_in_run_dir(Peers& peers, Setup& setup, const TrainRunOptions& op
 }
 
 Beginning begin_after_loss(const TrainRunOptions& options, const Carried& carried) {
-  storage::RunDir run_dir = take_over(carried.run_dir_id, options.config_file);
+  storage::RunDir run_dir = take_over(carried.run_dir_id, options.run_dir, options.config_file);
   log_to_file(run_dir.log_file());
   ResumePoint point = point_after_loss(*carried.state, run_dir);
   return {std::move(run_dir), std::move(point)};
@@ -227,7 +227,7 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& o
   const auto updates = make_update_source(setup, options, files, resume, takes_pushes);
   engine::Engine engine(plans.now, engine_options_of(peers, setup, features, updates.get()));
   carried.run_dir_id = start.run_dir_id;
-  const Training training{peers, setup, plans, start, features, updates.get(), engine, run_dir.path(), &carried.state};
+  const Training training{peers, setup, plans, start, features, updates.get(), engine, run_dir.path(), carried.state};
   nlohmann::ordered_json summary;
   peers.together([&] {
     check_feasible(engine, plans.changes, training.progress().steps_done);
@@ -243,13 +243,13 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& o
     KeptRecords records = keep_records(training, checkpoints, reporter);
     record_start(training, resume, goes_on, records);
     LoopOptions loop = loop_options(setup, resume, files.continue_here);
-    loop.losses = peers.take_losses();
+    loop.losses = &carried.losses;
     if (goes_on) {
       catch_up(run_dir, carried, reporter);
       go_on_in(run_dir, checkpoints, training.progress().steps_done, loop);
     }
-    const std::int64_t done = run_loop(training, std::move(loop), records);
-    summary = with_run_dir(run_dir, reporter.summary("done", done));
+    run_loop(training, std::move(loop), records,
+             [&](std::int64_t done) { summary = with_run_dir(run_dir, reporter.summary("done", done)); });
   });
   return summary;
 }
@@ -270,7 +270,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions&
   engine::Engine engine(start.state.plan, engine_options(setup, peers.processes(), features));
   RunPlans plans{start.state.plan, start.tries_chunks, start.state.changes, start.state.norms};
   carried.run_dir_id = start.run_dir_id;
-  const Training training{peers, setup, plans, start, features, nullptr, engine, {}, &carried.state};
+  const Training training{peers, setup, plans, start, features, nullptr, engine, {}, carried.state};
   peers.together([&] {
     check_feasible(engine, plans.changes, training.progress().steps_done);
     synchronize_start(training);
@@ -279,7 +279,8 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions&
                      setup.config.replicas.elastic ? &carried.last : nullptr);
     LoopOptions loop = loop_options(setup, {}, /*continues=*/false);
     loop.keeps_best = false;
-    summary["steps"] = run_loop(training, loop, records);
+    loop.losses = &carried.losses;
+    run_loop(training, loop, records, [&](std::int64_t done) { summary["steps"] = done; });
   });
   return summary;
 }
@@ -333,8 +334,7 @@ nlohmann::ordered_json train(const config::Config& config, const TrainRunOptions
         if (!peers.is_loss(error)) throw;
         log_debug(error.what());
       }
-      peers.regroup(carried.state ? carried.state->progress.steps_done : comm::kNoState);
-      if (peers.process().processes < config.replicas.min) save_and_end(peers, options.config_file, carried);
+      form_next_group(peers, setup, options, carried);
       settle_process(setup, peers.process());
     }
   });

@@ -72,8 +72,8 @@ LoopPeers peers_of(const Training& training) {
 }
 
 void keep_state(const Training& training, const std::optional<Progress>& progress) {
-  training.kept->reset();
-  if (progress) training.kept->emplace(*progress, contents_at(training, *progress, {}));
+  training.kept.reset();
+  if (progress) training.kept.emplace(*progress, contents_at(training, *progress, {}));
 }
 
 void compare_processes(const Training& training, const Observers& observers, const Records& records) {
@@ -83,9 +83,26 @@ void compare_processes(const Training& training, const Observers& observers, con
   records.note(concat("all ", training.peers.process().processes, " processes ended with bit-identical parameters"));
 }
 
+// With replicas.elastic the state is kept until rank 0 has saved it.
+void wait_for_all(const Training& training) {
+  if (training.setup.config.replicas.elastic && !training.peers.is_alone()) training.peers.communicator().barrier();
+}
+
+void make_all_steps(const Training& training, Loop& loop, Observers& observers, const Records& records) {
+  try {
+    run_traced(
+        training.peers, observers.trace, [&] { loop.run(); }, rescue_before_end(loop, training.peers.process().rank));
+  } catch (const InterruptedError&) {
+    wait_for_all(training);
+    throw;
+  }
+  compare_processes(training, observers, records);
+}
+
 }  // namespace
 
-std::int64_t run_loop(const Training& training, LoopOptions options, Records& records) {
+void run_loop(const Training& training, LoopOptions options, Records& records,
+              const std::function<void(std::int64_t)>& finish) {
   options.score_every_steps = training.start.score_every_steps;
   const auto& setup = training.setup;
   const std::unique_ptr<StepSource> own = training.updates == nullptr ? own_steps(training) : nullptr;
@@ -97,7 +114,7 @@ std::int64_t run_loop(const Training& training, LoopOptions options, Records& re
   if (!is_known_beforehand(policy_of(setup)))
     watch.emplace(training.peers, setup, training.engine, training.plans, training.progress());
   Observers observers = observe(training);
-  if (training.kept != nullptr) training.kept->reset();  // the engine has the state
+  training.kept.reset();  // the engine has the state
   Loop loop({.engine = training.engine,
              .steps = own ? *own : *training.updates,
              .open_eval_data = open_eval_data,
@@ -109,14 +126,13 @@ std::int64_t run_loop(const Training& training, LoopOptions options, Records& re
              .make_judge = [&] { return make_judge(setup); }},
             std::move(options), training.progress());
   try {
-    run_traced(
-        training.peers, observers.trace, [&] { loop.run(); }, rescue_before_end(loop, training.peers.process().rank));
-    compare_processes(training, observers, records);
+    make_all_steps(training, loop, observers, records);
+    finish(loop.steps_done());
+    wait_for_all(training);
   } catch (const PeerError& error) {
-    if (training.kept != nullptr && training.peers.is_loss(error)) keep_state(training, loop.whole_progress());
+    if (training.peers.is_loss(error)) keep_state(training, loop.whole_progress());
     throw;
   }
-  return loop.steps_done();
 }
 
 }  // namespace sluice::train

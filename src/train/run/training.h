@@ -2,7 +2,9 @@
 // those of loop.h.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,8 +71,8 @@ struct Training {
   std::shared_ptr<FeatureReuse> features;  // null: no outputs of frozen layers are kept
   UpdateSource* updates;                   // of a parameter server; may be null
   engine::Engine& engine;
-  std::filesystem::path run_dir = {};        // only in rank 0
-  std::optional<KeptState>* kept = nullptr;  // filled when the group loses a process
+  std::filesystem::path run_dir;   // only in rank 0
+  std::optional<KeptState>& kept;  // filled when the group loses a process
 
   [[nodiscard]] const Progress& progress() const { return start.state.progress; }
 };
@@ -80,7 +82,9 @@ void synchronize_start(const Training& training);
 [[nodiscard]] storage::CheckpointContents contents_at(const Training& training, const Progress& progress,
                                                       const report::MetricsPosition& metrics);
 
-// Returns the steps done. All processes call it together.
-std::int64_t run_loop(const Training& training, LoopOptions options, Records& records);
+// All processes call it together. finish: called after the last step, with the steps done. If rank 0 is lost in it, the
+// others go on (replicas.elastic).
+void run_loop(const Training& training, LoopOptions options, Records& records,
+              const std::function<void(std::int64_t)>& finish);
 
 }  // namespace sluice::train

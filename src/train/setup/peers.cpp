@@ -108,7 +108,8 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
     prepare();
     log_meeting_point(world, connect_timeout_s_);
   };
-  processes_.emplace(world, agreement_, limits(), prepare_and_say, comm::Regrouping{.connections = connections_});
+  const comm::TimeLimits limits{.connect = in_ms(connect_timeout_s_), .operation = kOperationTimeout};
+  processes_.emplace(world, agreement_, limits, prepare_and_say, comm::Regrouping{.connections = connections_});
   process_ = process_rank(processes_->world());
   own_address_ = comm::address_of_process(processes_->world());
   if (config.replicas.elastic) {
@@ -119,10 +120,6 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
   }
   together([this] { communicator_ = processes_->make_communicator("the processes of the run"); });
   log_info("rank ", world.rank, " of ", world.size, ": all processes are connected");
-}
-
-comm::TimeLimits Peers::limits() const {
-  return {.connect = in_ms(connect_timeout_s_), .operation = kOperationTimeout};
 }
 
 comm::NoticeBoard Peers::board() {
@@ -149,6 +146,7 @@ void Peers::shut_connections_down() {
 }
 
 void Peers::regroup(std::int64_t steps_done) {
+  has_inquired_ = false;
   for (;;) {
     communicator_.reset();
     processes_.reset();
@@ -164,9 +162,8 @@ void Peers::regroup(std::int64_t steps_done) {
 
 void Peers::join_group(const comm::Group& group) {
   const int self = membership_->self();
-  // The process with the newest state leads, and hands it out.
-  std::vector<int> ranks{group.source};
-  std::ranges::copy_if(group.members, std::back_inserter(ranks), [&](int member) { return member != group.source; });
+  std::vector<int> ranks{group.leader};
+  std::ranges::copy_if(group.members, std::back_inserter(ranks), [&](int member) { return member != group.leader; });
   process_.rank = static_cast<int>(std::ranges::find(ranks, self) - ranks.begin());
   process_.processes = static_cast<int>(ranks.size());
   for (comm::Loss& loss : membership_->take_losses()) {
@@ -184,20 +181,25 @@ void Peers::join_group(const comm::Group& group) {
   world.address = own_address_;
   world.meeting_file.clear();
   world.is_hosted = false;
-  const comm::MeetingPoint meeting{.publish = [this](const std::string& text) { membership_->tell(text); },
-                                   .look_up = [this] { return membership_->hear(); }};
+  const comm::MeetingPoint meeting{.publish = [this](const std::string& text) { membership_->publish_text(text); },
+                                   .look_up = [this] { return membership_->wait_for_text(); }};
   {
     const std::scoped_lock lock(mutex_);
     connections_ = std::make_shared<comm::OwnConnections>();
   }
   if (membership_->is_disturbed()) shut_connections_down();
+  const comm::TimeLimits limits{.connect = kConnect, .operation = kOperationTimeout};  // all are there
   processes_.emplace(
-      world, agreement_, limits(), [] {}, comm::Regrouping{meeting, connections_});
+      world, agreement_, limits, [] {}, comm::Regrouping{meeting, connections_});
   communicator_ = processes_->make_communicator("the processes of the run");
 }
 
-bool Peers::is_loss(const Error& failure) const {
-  return membership_ && failure.exit_code() == ExitCode::kPeer && membership_->wait_for_disturbance(kInquest);
+bool Peers::is_loss(const Error& failure) {
+  if (!membership_ || failure.exit_code() != ExitCode::kPeer) return false;
+  const milliseconds wait = std::exchange(has_inquired_, true) ? milliseconds(0) : milliseconds(kInquest);
+  const bool is_lost = membership_->wait_for_disturbance(wait);
+  if (const auto why = membership_->why_stopped()) throw InterruptedError(*why);
+  return is_lost;
 }
 
 Peers::~Peers() {
@@ -249,7 +251,8 @@ void Peers::part() {
   try {
     communicator_->barrier();
   } catch (const PeerError& error) {
-    if (!is_loss(error)) throw;  // else the process that was lost had done its part
+    if (!is_loss(error)) throw;
+    log_warning("a process was lost at the end of the run; if it was rank 0, its last checkpoint may be missing");
   }
   {
     const std::scoped_lock lock(mutex_);
@@ -261,7 +264,7 @@ void Peers::part() {
 
 void Peers::stop(const InterruptedError& why) {
   if (liveness_) liveness_->stop(why.what());
-  if (membership_) membership_->fail(why.what());
+  if (membership_) membership_->stop(why.what());
   end(why);
 }
 

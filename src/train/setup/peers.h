@@ -79,7 +79,8 @@ class Peers {
   // The processes that were lost since the last call, for the records.
   [[nodiscard]] std::vector<comm::Loss> take_losses() { return std::exchange(losses_, {}); }
   // With replicas.elastic, whether a failure comes from the loss of a process; the first call waits briefly.
-  [[nodiscard]] bool is_loss(const Error& failure) const;
+  // InterruptedError if that process was stopped before training.
+  [[nodiscard]] bool is_loss(const Error& failure);
 
   // Hold it while state changes or files are written: the loss of a peer then ends this process only after a while.
   [[nodiscard]] std::unique_lock<std::timed_mutex> hold();
@@ -97,7 +98,6 @@ class Peers {
   nlohmann::ordered_json run(const std::function<nlohmann::ordered_json()>& body);
 
  private:
-  [[nodiscard]] comm::TimeLimits limits() const;
   [[nodiscard]] comm::NoticeBoard board();
   void watch_lost_process(const comm::LivenessOptions& options);
   void join_group(const comm::Group& group);

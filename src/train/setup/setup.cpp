@@ -226,6 +226,11 @@ namespace {
 void check_exchange(const Setup& setup) {
   const config::Config& config = setup.config;
   const bool on_gpus = cpu_slots(setup.devices) < std::ssize(setup.devices);
+  if (config.replicas.elastic && setup.process.processes > 1 && on_gpus && config.replicas.backend != "gloo") {
+    throw ConfigError(
+        "replicas.elastic cannot end NCCL's operations when a process is lost; set replicas.backend = "
+        "\"gloo\", or replicas.elastic = false");
+  }
   if (!config.train.is_reproducible_by_layout() || setup.process.processes == 1 || !on_gpus) return;
   if (config.replicas.backend == "gloo") {
     throw ConfigError(

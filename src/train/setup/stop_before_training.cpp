@@ -42,6 +42,7 @@ void StopBeforeTraining::discard() {
 
 void StopBeforeTraining::training_begins() {
   std::unique_lock lock(mutex_);
+  if (has_begun_) return;
   if (is_watched_ && StopSignal::requested()) changed_.wait(lock, [] { return false; });
   has_begun_ = true;
   changed_.notify_all();
