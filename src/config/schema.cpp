@@ -331,7 +331,8 @@ Keys other_keys() {
       {"replicas.connect_timeout_s", replicas<&ReplicasConfig::connect_timeout_s>(), real_between(0.001, 1e6), "s",
        "How long a process waits until all processes of the run have started", kHow | kPerProcess | kAdvanced},
       {"replicas.hang_timeout_s", replicas<&ReplicasConfig::hang_timeout_s>(), real_between(5, 1e6), "s",
-       "A process without a sign of life for this long counts as lost, and the run ends within two seconds",
+       "A process without a sign of life for this long counts as lost, and the run ends within two seconds, or goes on "
+       "with replicas.elastic",
        kHow | kPerProcess | kAdvanced},
       {"replicas.elastic", replicas<&ReplicasConfig::elastic>(), any(), "",
        "If a process is lost, the others make its part of that step again and go on without it. Otherwise the run ends",
