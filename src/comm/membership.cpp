@@ -143,7 +143,7 @@ class Membership::ControlThread {
         wake_up_.take();
         if (!take_requests()) return;
         for (const auto& [to, message] : regroup_.take_outbox())
-          mesh_.send(to, {.kind = Kind::kRegroup, .regroup = message});
+          mesh_.send(to, {.kind = Kind::kRegroup, .text = cause_of(message), .regroup = message});
         publish();
       }
     } catch (const std::exception& error) {
@@ -212,7 +212,7 @@ class Membership::ControlThread {
       case Kind::kAcknowledged: ++acknowledged_; return;
       case Kind::kFailed:
       case Kind::kStopped: return take_end(from, message);
-      case Kind::kRegroup: return receive(from, message.regroup);
+      case Kind::kRegroup: return receive(from, message.regroup, message.text);
       case Kind::kText: {
         const std::scoped_lock lock(mutex_);
         texts_[message.number] = message.text;
@@ -220,9 +220,9 @@ class Membership::ControlThread {
     }
   }
 
-  void receive(int from, const RegroupMessage& message) {
+  void receive(int from, const RegroupMessage& message, const std::string& cause) {
     if (message.kind == RegroupMessage::Kind::kLost && message.number == regroup_.group().number)
-      note_loss(message.member, message.is_dead ? kEnded : silence_);
+      note_loss(message.member, cause);
     regroup_.receive(from, message);
   }
 
@@ -244,8 +244,15 @@ class Membership::ControlThread {
     const bool is_news =
         member != self_ && !regroup_.is_gone(member) && std::ranges::binary_search(regroup_.group().members, member);
     if (!is_news) return;
+    causes_[member] = why;
     const std::scoped_lock lock(mutex_);
     losses_.push_back({member, mesh_.host_of(member), why, to_ms(mesh_.silence_of(member).count()), now_ns()});
+  }
+
+  [[nodiscard]] std::string cause_of(const RegroupMessage& message) const {
+    if (message.member == self_) return regroup_.why_not();
+    const auto cause = causes_.find(message.member);
+    return message.kind == RegroupMessage::Kind::kLost && cause != causes_.end() ? cause->second : std::string();
   }
 
   const int self_;
@@ -258,8 +265,9 @@ class Membership::ControlThread {
   Regroup regroup_;
   int disturbed_group_ = -1;  // number of the last group that on_disturbed_ was called for
   bool is_leaving_ = false;
-  std::set<int> left_;    // members that have ended as planned
-  int acknowledged_ = 0;  // processes that know the end of this one
+  std::map<int, std::string> causes_;  // [lost member]
+  std::set<int> left_;                 // members that have ended as planned
+  int acknowledged_ = 0;               // processes that know the end of this one
 
   std::mutex mutex_;
   std::condition_variable changed_;

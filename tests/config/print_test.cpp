@@ -111,7 +111,7 @@ class RandomValues {
 void repair_freezing(Config& config) {
   config.freeze.schedule.clear();
   if (config.freeze.policy == "schedule") config.freeze.schedule = {"3: 7"};
-  if (config.freeze.policy.starts_with("gradient")) config.train.deterministic = false;
+  if (config.freeze.policy.starts_with("gradient")) config.train.deterministic = config.replicas.elastic = false;
   if (config.freeze.policy != "none") config.pipeline.order.clear(), config.pipeline.changes.clear();
 }
 
@@ -212,7 +212,7 @@ void repair_parameter_server(Config& config) {
 void repair_adapters(Config& config) {
   ModelConfig& model = config.model;
   const ModelConfig defaults;
-  if (config.replicas.sync == "ps") model.lora_rank = 0, config.data.by_length = false;
+  if (config.replicas.sync == "ps") model.lora_rank = 0, config.data.by_length = config.replicas.elastic = false;
   if (model.weights.empty()) model.lora_weights.clear();
   if (model.lora_rank > 0) return;
   model.lora_alpha = defaults.lora_alpha;
