@@ -17,7 +17,7 @@ import long_tests
 import sluice_cli as cli
 
 STEPS = 24
-KILLS = int(os.environ.get("KILLS", "200" if long_tests.RUN else "6"))
+KILLS = int(os.environ.get("KILLS", "200" if long_tests.RUN else "4"))
 
 
 class Elastic(unittest.TestCase):
