@@ -1,7 +1,6 @@
 #include "comm/control_mesh.h"
 
 #include <algorithm>
-#include <sstream>
 #include <utility>
 
 #include "comm/control_message.h"
@@ -34,10 +33,13 @@ ControlMesh::ControlMesh(const World& world, const NoticeBoard& board, const Liv
   check(options.heartbeat_interval.count() > 0 && options.peer_timeout >= 3 * options.heartbeat_interval,
         "a peer timeout of at least three heartbeat intervals");
   const std::string address = address_of_process(world);
-  board.put(address_key(world.rank), concat(address, ' ', socket_.listen(address)));
+  board.put(address_key(world.rank), SocketAddress{address, socket_.listen(address)}.to_text());
   if (world.rank == 0) board.put(kTokenKey, random_token());
   token_ = board.get(kTokenKey);
-  for (int rank = 0; rank < world.rank; ++rank) connect_to(rank, board.get(address_key(rank)));
+  for (int rank = 0; rank < world.rank; ++rank) {
+    const SocketAddress other = SocketAddress::from_text(board.get(address_key(rank)));
+    socket_.connect_once(other.address, other.port, concat(kToLower, rank));
+  }
   while (!missing().empty()) {
     for (const Event& event : step()) {
       if (event.what != Event::What::kMessage)
@@ -48,16 +50,6 @@ ControlMesh::ControlMesh(const World& world, const NoticeBoard& board, const Liv
                     seconds_text(options_.connect_timeout),
                     "; see their logs, and check firewalls: each process listens on a random port");
   }
-}
-
-void ControlMesh::connect_to(int rank, const std::string& where) {
-  std::istringstream words(where);
-  std::string address;
-  int port = 0;
-  if (!(words >> address >> port))
-    throw PeerError("rank ", rank, " sent '", where,
-                    "' instead of its address; start all ranks with one version of Sluice");
-  socket_.connect_once(address, port, concat(kToLower, rank));
 }
 
 std::vector<int> ControlMesh::missing() const {

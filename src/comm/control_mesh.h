@@ -61,7 +61,6 @@ class ControlMesh {
     bool has_ended = false, has_left = false;
   };
 
-  void connect_to(int rank, const std::string& where);
   void greet(const Connection& connection);
   [[nodiscard]] std::vector<int> missing() const;
   void check_clock();

@@ -54,8 +54,6 @@ class Membership::ControlThread {
     thread_.join();
   }
 
-  [[nodiscard]] int self() const { return self_; }
-
   [[nodiscard]] bool wait_for_disturbance(milliseconds limit) {
     std::unique_lock lock(mutex_);
     wait_own_time(changed_, lock, limit, [&] { return known_.is_disturbed; });
@@ -250,9 +248,9 @@ class Membership::ControlThread {
   }
 
   [[nodiscard]] std::string cause_of(const RegroupMessage& message) const {
-    if (message.member == self_) return regroup_.why_not();
+    if (message.kind != RegroupMessage::Kind::kLost) return {};
     const auto cause = causes_.find(message.member);
-    return message.kind == RegroupMessage::Kind::kLost && cause != causes_.end() ? cause->second : std::string();
+    return cause != causes_.end() ? cause->second : regroup_.why_not();  // which is empty unless it is its own loss
   }
 
   const int self_;
@@ -285,7 +283,6 @@ Membership::Membership(const World& world, const NoticeBoard& board, const Liven
 
 Membership::~Membership() = default;
 
-int Membership::self() const { return thread_->self(); }
 bool Membership::is_disturbed() const { return wait_for_disturbance(milliseconds(0)); }
 bool Membership::wait_for_disturbance(milliseconds limit) const { return thread_->wait_for_disturbance(limit); }
 std::vector<Loss> Membership::take_losses() { return thread_->take_losses(); }

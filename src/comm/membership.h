@@ -37,7 +37,6 @@ class Membership {
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
-  [[nodiscard]] int self() const;
   [[nodiscard]] bool is_disturbed() const;
   // Waits, at most so long, until training must stop. False if it need not.
   [[nodiscard]] bool wait_for_disturbance(std::chrono::milliseconds limit) const;

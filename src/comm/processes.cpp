@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <future>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -117,7 +116,7 @@ void Processes::listen() {
     const int listener = listen_on(world_.address, kAnyPort);
     world_.port = own_address(listener).port;
     open(listener, limits_.connect);
-    return regrouping_.meeting.publish(concat(world_.address, ' ', world_.port));
+    return regrouping_.meeting.publish(SocketAddress{world_.address, world_.port}.to_text());
   }
   if (world_.meeting_file.empty()) {
     const std::string host = world_.address;
@@ -138,7 +137,9 @@ void Processes::listen() {
 
 void Processes::connect_to_rank_0() {
   if (regrouping_.meeting.look_up) {
-    std::istringstream(regrouping_.meeting.look_up()) >> world_.address >> world_.port;
+    const SocketAddress rank_0 = SocketAddress::from_text(regrouping_.meeting.look_up());
+    world_.address = rank_0.address;
+    world_.port = rank_0.port;
   } else if (!world_.meeting_file.empty()) {
     if (connect_by_file(limits_.connect)) return;
     const auto last = read_meeting(world_.meeting_file);

@@ -41,8 +41,9 @@ struct TimeLimits {
 // Backend that carries tensors: NCCL for GPUs only, Gloo for any device.
 enum class Collectives { kAuto, kGloo, kNccl };  // kAuto: NCCL for a GPU, else Gloo
 
-// For a group that forms while the run goes on: rank 0 listens on World::address and any port, which it publishes.
+// For replicas.elastic.
 struct Regrouping {
+  // In a group that forms while the run goes on: rank 0 listens on World::address and any port, which it publishes.
   MeetingPoint meeting;
   std::shared_ptr<OwnConnections> connections;  // its connections are added; shutting them down ends all waits
 };

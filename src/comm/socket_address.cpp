@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -173,6 +174,17 @@ int listen_on(const std::string& host, int port, const AddressSettings& settings
   });
   if (!listens) cannot_listen(with_addresses(host, addresses), port, EADDRNOTAVAIL, settings);
   return *listener;
+}
+
+std::string SocketAddress::to_text() const { return concat(address, ' ', port); }
+
+SocketAddress SocketAddress::from_text(const std::string& text) {
+  std::istringstream words(text);
+  SocketAddress read{};
+  if (!(words >> read.address >> read.port))
+    throw PeerError("another rank sent '", text,
+                    "' instead of its address; start all ranks with one version of Sluice");
+  return read;
 }
 
 std::optional<SocketAddress> remote_address(int fd) {

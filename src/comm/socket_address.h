@@ -45,6 +45,10 @@ inline constexpr std::chrono::seconds kLongestTry{6};
                             std::chrono::milliseconds limit = {});
 
 struct SocketAddress {
+  // How a process sends it to another one. PeerError for a text of another form.
+  [[nodiscard]] std::string to_text() const;
+  [[nodiscard]] static SocketAddress from_text(const std::string& text);
+
   std::string address;
   int port = 0;
   bool operator==(const SocketAddress&) const = default;

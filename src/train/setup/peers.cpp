@@ -103,7 +103,7 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
     prepare();
     return;
   }
-  connections_ = std::make_shared<comm::OwnConnections>();
+  if (config.replicas.elastic) connections_ = std::make_shared<comm::OwnConnections>();
   const auto prepare_and_say = [&] {
     prepare();
     log_meeting_point(world, connect_timeout_s_);
@@ -161,7 +161,7 @@ void Peers::regroup(std::int64_t steps_done) {
 }
 
 void Peers::join_group(const comm::Group& group) {
-  const int self = membership_->self();
+  const int self = launch_.world.rank;
   std::vector<int> ranks{group.leader};
   std::ranges::copy_if(group.members, std::back_inserter(ranks), [&](int member) { return member != group.leader; });
   process_.rank = static_cast<int>(std::ranges::find(ranks, self) - ranks.begin());
