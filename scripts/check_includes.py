@@ -45,7 +45,7 @@ MAY_INCLUDE = {
     "train/setup": {"core", "config", "device", "comm", "data", "text", "pipeline/schedule", "pipeline", "freeze", "ps/policy", "tune", "storage",
                     "optim", "models", "task", "ps", "measure", "engine", "report"},
     "train/trace": {"core", "config", "device", "comm", "profiler", "profiler/cupti", "profiler/operators", "profiler/torch_trace", "data",
-                    "storage", "engine", "report", "train/setup"},
+                    "storage", "engine", "report", "tune", "train/setup"},
     "train/plan": {"core", "config", "device", "comm", "profiler", "data", "pipeline/schedule", "pipeline", "freeze", "tune", "storage",
                    "models", "ps", "measure", "engine", "report", "train/setup", "train/trace"},
     "train/serve": {"core", "config", "device", "comm", "profiler", "data", "pipeline", "ps/policy", "storage", "ps", "ps/net", "engine",
@@ -70,13 +70,13 @@ OWN_TIME_ROOMS = {"comm", "data", "ddp", "engine", "pipeline", "ps", "ps/net", "
                   "train/run", "train/study"}
 MAY_READ_CLOCKS = {
     "how long something took, for records": {
-        "comm/clock_offset.cpp", "comm/communicator.cpp", "comm/communicator.h", "comm/membership.cpp", "ddp/local_sum.cpp", "ddp/ordered_all_reduce.cpp", "ddp/tree_exchange.cpp",
+        "comm/clock_offset.cpp", "comm/communicator.cpp", "comm/communicator.h", "comm/link_rates.cpp", "comm/membership.cpp", "ddp/local_sum.cpp", "ddp/ordered_all_reduce.cpp", "ddp/tree_exchange.cpp",
         "engine/noise_norms.cpp", "pipeline/feature_source.h", "pipeline/stream_spans.cpp", "ps/net/network_server.cpp",
         "ps/net/log_recovery.cpp", "train/plan/choose_chunks.cpp", "train/run/feature_reuse.cpp", "train/plan/freeze_planner.cpp", "train/run/loop.cpp",
         "train/trace/recorded_step.cpp", "train/serve/served_workers.cpp", "train/trace/step_trace.cpp", "train/serve/virtual_workers.cpp", "train/serve/worker.cpp"},
     "when to save, to look at the files, or to end a search": {
         "train/run/loop.h", "train/run/loop_saving.cpp", "train/study/profile.cpp", "train/study/memory_proof.cpp", "train/study/tuning.cpp"},
-    "short waits in a loop that has no limit or counts its own time": {"comm/processes.cpp", "train/setup/stop_before_training.cpp"},
+    "short waits in a loop that has no limit or counts its own time": {"comm/door.cpp", "comm/store.h", "train/setup/stop_before_training.cpp"},
 }
 CLOCK_READERS = set().union(*MAY_READ_CLOCKS.values())
 

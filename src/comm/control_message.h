@@ -10,7 +10,7 @@
 
 namespace sluice::comm {
 
-inline constexpr std::size_t kLongestControlLine = 8192;
+inline constexpr std::size_t kLongestControlLine = 1 << 16;
 
 struct ControlMessage {
   enum class Kind {

@@ -21,6 +21,8 @@ std::string draw_run() {
   return concat(device(), "-", device(), "-", device(), "-", device());
 }
 
+std::string meeting_key(const std::string& run) { return concat("meeting/", run); }
+
 std::optional<MeetingNote> read_meeting(const fs::path& file) {
   if (std::error_code error; !fs::is_regular_file(file, error)) return std::nullopt;  // a folder cannot be read
   std::ifstream in(file, std::ios::binary);
@@ -63,9 +65,13 @@ MeetingFile::MeetingFile(fs::path file, const std::string& address, int port, st
 }
 
 MeetingFile::~MeetingFile() {
-  const auto now = read_meeting(file_);
   std::error_code ignored;
-  if (now && now->run == run_) fs::remove(file_, ignored);
+  if (is_there()) fs::remove(file_, ignored);
+}
+
+bool MeetingFile::is_there() const {
+  const auto now = read_meeting(file_);
+  return now && now->run == run_;
 }
 
 }  // namespace sluice::comm

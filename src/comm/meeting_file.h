@@ -30,11 +30,15 @@ class MeetingFile {
   MeetingFile(const MeetingFile&) = delete;
   MeetingFile& operator=(const MeetingFile&) = delete;
 
+  [[nodiscard]] bool is_there() const;  // neither removed nor replaced by another run
+
  private:
   std::filesystem::path file_;
   std::string run_;
 };
 
 [[nodiscard]] std::string draw_run();
+// Key of the store at that address, which shows that it belongs to the run.
+[[nodiscard]] std::string meeting_key(const std::string& run);
 
 }  // namespace sluice::comm

@@ -26,25 +26,21 @@ constexpr milliseconds kAcknowledge{1000};
 constexpr std::chrono::minutes kLongestStop{30};  // for the others to stop training: a step may be long
 
 constexpr auto kEnded = "its connection ended";
-
-Group first_group(const World& world) {
-  Group group;
-  for (int rank = 0; rank < world.size; ++rank) group.members.push_back(rank);
-  return group;
-}
+constexpr auto kOutOfReach = "the others could not connect to it";
 
 }  // namespace
 
 class Membership::ControlThread {
  public:
-  ControlThread(const World& world, const NoticeBoard& board, const LivenessOptions& options,
+  // Contact: NoticeBoard or Invitation.
+  template <typename Contact>
+  ControlThread(const World& world, const Contact& contact, const LivenessOptions& options,
                 std::function<void()> on_disturbed)
-      : self_(world.rank),
-        silence_(concat("was silent for ", seconds_text(options.peer_timeout))),
+      : silence_(concat("was silent for ", seconds_text(options.peer_timeout))),
         longest_pause_(10 * options.heartbeat_interval),
         on_disturbed_(std::move(on_disturbed)),
-        mesh_(world, board, options, wake_up_.fd()),
-        regroup_(world.rank, first_group(world)) {
+        mesh_(world, contact, options, wake_up_.fd()),
+        regroup_(mesh_.self(), mesh_.group()) {
     publish();
     thread_ = std::thread([this] { run(); });
   }
@@ -54,15 +50,23 @@ class Membership::ControlThread {
     thread_.join();
   }
 
+  [[nodiscard]] int self() const { return mesh_.self(); }
+  [[nodiscard]] Invitation invitation() const { return mesh_.invitation(); }
+
+  [[nodiscard]] bool has_guests() {
+    const std::scoped_lock lock(mutex_);
+    return known_.has_guests;
+  }
+
   [[nodiscard]] bool wait_for_disturbance(milliseconds limit) {
     std::unique_lock lock(mutex_);
     wait_own_time(changed_, lock, limit, [&] { return known_.is_disturbed; });
     return known_.is_disturbed;
   }
 
-  [[nodiscard]] std::vector<Loss> take_losses() {
+  [[nodiscard]] GroupNews take_news() {
     const std::scoped_lock lock(mutex_);
-    return std::exchange(losses_, {});
+    return std::exchange(news_, {});
   }
 
   [[nodiscard]] Group regroup(std::int64_t steps_done) {
@@ -78,6 +82,12 @@ class Membership::ControlThread {
       throw PeerError("the other processes did not stop training within ", seconds_text(kLongestStop),
                       "; see their logs");
     return known_.group;
+  }
+
+  void dismiss(int member) {
+    ask([&] { requests_.dismissed.insert(member); });
+    std::unique_lock lock(mutex_);
+    wait_own_time(changed_, lock, kAcknowledge, [&] { return known_.is_disturbed; });
   }
 
   void publish_text(const std::string& text) {
@@ -117,11 +127,12 @@ class Membership::ControlThread {
     std::optional<std::int64_t> ready;
     std::optional<std::string> text;
     std::optional<MembershipMessage> end;
+    std::set<int> dismissed;
   };
   // What the control thread knew last, for the other threads.
   struct Known {
     Group group;
-    bool is_disturbed = false, is_waiting = false, is_alone = false, is_acknowledged = false;
+    bool is_disturbed = false, is_waiting = false, is_alone = false, is_acknowledged = false, has_guests = false;
     std::string why_not;
   };
 
@@ -140,6 +151,7 @@ class Membership::ControlThread {
         for (const ControlMesh::Event& event : mesh_.step()) handle(event);
         wake_up_.take();
         if (!take_requests()) return;
+        follow_group();
         for (const auto& [to, message] : regroup_.take_outbox())
           mesh_.send(to, {.kind = Kind::kRegroup, .text = cause_of(message), .regroup = message});
         publish();
@@ -162,6 +174,7 @@ class Membership::ControlThread {
     }
     if (requests.stop) return false;
     if (requests.ready) regroup_.ready(*requests.ready);
+    for (const int member : requests.dismissed) lose(member, kOutOfReach, /*is_dead=*/false);
     if (requests.text)
       mesh_.send_to_all({.kind = Kind::kText, .number = regroup_.group().number, .text = *requests.text});
     if (requests.end) mesh_.send_to_all(*requests.end);
@@ -172,10 +185,17 @@ class Membership::ControlThread {
     return true;
   }
 
-  void publish() {
+  void follow_group() {
     if (regroup_.is_disturbed()) {
       for (const int member : std::exchange(left_, {})) regroup_.lost(member, /*is_dead=*/true);
     }
+    for (const int member : regroup_.group().members) {
+      if (!mesh_.knows(member)) regroup_.lost(member, /*is_dead=*/true);  // gone before it could connect
+    }
+    if (known_.group.number != regroup_.group().number) note_newcomers();  // only this thread changes known_
+  }
+
+  void publish() {
     {
       const std::scoped_lock lock(mutex_);
       known_ = {.group = regroup_.group(),
@@ -183,12 +203,21 @@ class Membership::ControlThread {
                 .is_waiting = requests_.ready || regroup_.is_waiting(),
                 .is_alone = mesh_.connected() == 0,
                 .is_acknowledged = acknowledged_ >= mesh_.connected(),
+                .has_guests = regroup_.has_guests(),
                 .why_not = regroup_.why_not()};
       changed_.notify_all();
     }
     if (regroup_.is_disturbed() && disturbed_group_ != regroup_.group().number && !is_leaving_) {
       disturbed_group_ = regroup_.group().number;
       on_disturbed_();
+    }
+  }
+
+  void note_newcomers() {
+    const std::scoped_lock lock(mutex_);
+    for (const int member : regroup_.group().members) {
+      if (member != self() && mesh_.knows(member) && !known_.group.contains(member))
+        news_.joined.push_back({member, mesh_.host_of(member), arrivals_.at(member)});
     }
   }
 
@@ -205,6 +234,10 @@ class Membership::ControlThread {
   void receive(int from, const MembershipMessage& message) {
     switch (message.kind) {
       case Kind::kHello:
+        arrivals_[from] = now_ns();
+        if (message.member == kNobody) mesh_.welcome(from, regroup_);
+        return;
+      case Kind::kWelcome:
       case Kind::kBeat: return;
       case Kind::kLeave: left_.insert(from); return;
       case Kind::kAcknowledged: ++acknowledged_; return;
@@ -226,7 +259,8 @@ class Membership::ControlThread {
 
   void take_end(int from, const MembershipMessage& message) {
     mesh_.send(from, {.kind = Kind::kAcknowledged});
-    if (message.kind == Kind::kStopped) {
+    // Later groups have begun to train: a newcomer that is stopped is a loss.
+    if (message.kind == Kind::kStopped && regroup_.group().number == 0 && regroup_.group().contains(from)) {
       const std::scoped_lock lock(mutex_);
       why_stopped_ = concat("rank ", from, " (host ", mesh_.host_of(from), ") was stopped: ", message.text);
     }
@@ -239,12 +273,11 @@ class Membership::ControlThread {
   }
 
   void note_loss(int member, const std::string& why) {
-    const bool is_news =
-        member != self_ && !regroup_.is_gone(member) && std::ranges::binary_search(regroup_.group().members, member);
+    const bool is_news = member != self() && !regroup_.is_gone(member) && regroup_.group().contains(member);
     if (!is_news) return;
     causes_[member] = why;
     const std::scoped_lock lock(mutex_);
-    losses_.push_back({member, mesh_.host_of(member), why, to_ms(mesh_.silence_of(member).count()), now_ns()});
+    news_.lost.push_back({member, mesh_.host_of(member), why, to_ms(mesh_.silence_of(member).count()), now_ns()});
   }
 
   [[nodiscard]] std::string cause_of(const RegroupMessage& message) const {
@@ -253,25 +286,25 @@ class Membership::ControlThread {
     return cause != causes_.end() ? cause->second : regroup_.why_not();  // which is empty unless it is its own loss
   }
 
-  const int self_;
   const std::string silence_;
   const milliseconds longest_pause_;  // of a living process on a busy machine
   std::function<void()> on_disturbed_;
   WakeUp wake_up_;
-  // Used only by the control thread once it runs:
+  // Used only by the control thread once it runs, but for what does not change in the mesh:
   ControlMesh mesh_;
   Regroup regroup_;
   int disturbed_group_ = -1;  // number of the last group that on_disturbed_ was called for
   bool is_leaving_ = false;
-  std::map<int, std::string> causes_;  // [lost member]
-  std::set<int> left_;                 // members that have ended as planned
-  int acknowledged_ = 0;               // processes that know the end of this one
+  std::map<int, std::string> causes_;    // [lost member]
+  std::set<int> left_;                   // members that have ended as planned
+  std::map<int, Nanoseconds> arrivals_;  // [process]: when it connected
+  int acknowledged_ = 0;                 // processes that know the end of this one
 
   std::mutex mutex_;
   std::condition_variable changed_;
   Requests requests_;
   Known known_;
-  std::vector<Loss> losses_;
+  GroupNews news_;
   std::optional<std::string> why_stopped_;
   std::map<int, std::string> texts_;  // [number of the group]: its leader's
   std::thread thread_;
@@ -281,11 +314,20 @@ Membership::Membership(const World& world, const NoticeBoard& board, const Liven
                        std::function<void()> on_disturbed)
     : thread_(std::make_unique<ControlThread>(world, board, options, std::move(on_disturbed))) {}
 
+Membership::Membership(const World& world, const Invitation& invitation, const LivenessOptions& options,
+                       std::function<void()> on_disturbed)
+    : thread_(std::make_unique<ControlThread>(world, invitation, options, std::move(on_disturbed))) {}
+
 Membership::~Membership() = default;
+
+int Membership::self() const { return thread_->self(); }
+Invitation Membership::invitation() const { return thread_->invitation(); }
+bool Membership::has_guests() const { return thread_->has_guests(); }
+void Membership::dismiss(int member) { thread_->dismiss(member); }
 
 bool Membership::is_disturbed() const { return wait_for_disturbance(milliseconds(0)); }
 bool Membership::wait_for_disturbance(milliseconds limit) const { return thread_->wait_for_disturbance(limit); }
-std::vector<Loss> Membership::take_losses() { return thread_->take_losses(); }
+GroupNews Membership::take_news() { return thread_->take_news(); }
 Group Membership::regroup(std::int64_t steps_done) { return thread_->regroup(steps_done); }
 void Membership::publish_text(const std::string& text) { thread_->publish_text(text); }
 std::string Membership::wait_for_text() { return thread_->wait_for_text(); }

@@ -1,12 +1,13 @@
-// membership: the processes of an elastic run (replicas.elastic): which of them live, and how those that are left form
-// the next group (regroup.h). A thread watches the other processes (control_mesh.h): if a connection ends, its process
-// died; if heartbeats stop, it hangs or has lost its network.
-// Threads: any. The thread calls on_disturbed, which must be brief and not throw or use this object.
-// Errors of the constructor: those of ControlMesh.
+// membership: the processes of an elastic run (replicas.elastic): which of them live, and how those that are left or
+// join form the next group (regroup.h). A thread watches the other processes (control_mesh.h): if a connection ends,
+// its process died; if heartbeats stop, it hangs or has lost its network. Threads: any. The thread calls on_disturbed,
+// which must be brief and not throw or use this object. Errors of the constructors: those of ControlMesh.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,21 +28,49 @@ struct Loss {
   Nanoseconds lost_at = 0;  // clock of this process
 };
 
+struct Newcomer {
+  int member = 0;
+  std::string host;
+  Nanoseconds arrived_at = 0;  // when it connected to this process; clock of this process
+};
+
+// How the group has changed.
+struct GroupNews {
+  [[nodiscard]] bool is_empty() const { return lost.empty() && joined.empty(); }
+  void add(GroupNews more) {
+    std::ranges::move(more.lost, std::back_inserter(lost));
+    std::ranges::move(more.joined, std::back_inserter(joined));
+  }
+
+  std::vector<Loss> lost;
+  std::vector<Newcomer> joined;  // others than this process
+};
+
 class Membership {
  public:
   // All ranks of `world` form group 0. on_disturbed: training must stop, once for each group.
   Membership(const World& world, const NoticeBoard& board, const LivenessOptions& options,
+             std::function<void()> on_disturbed);
+  // A guest, which joins with regroup(kNoState).
+  Membership(const World& world, const Invitation& invitation, const LivenessOptions& options,
              std::function<void()> on_disturbed);
   // The others see a death unless leave() or fail() came before.
   ~Membership();
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
+  [[nodiscard]] int self() const;
+  [[nodiscard]] Invitation invitation() const;  // to a guest, from this process
+
   [[nodiscard]] bool is_disturbed() const;
   // Waits, at most so long, until training must stop. False if it need not.
   [[nodiscard]] bool wait_for_disturbance(std::chrono::milliseconds limit) const;
-  // The members that were lost since the last call, or since the start.
-  [[nodiscard]] std::vector<Loss> take_losses();
+  // Since the last call, or since the start.
+  [[nodiscard]] GroupNews take_news();
+  // True in one process only, while guests wait. They join once all members call regroup().
+  [[nodiscard]] bool has_guests() const;
+  // Counts a member as lost, because the others cannot connect to it.
+  void dismiss(int member);
 
   // This process has stopped training after `steps_done` steps; kNoState if its state is not whole. Returns the next
   // group, once all of its processes have stopped. PeerError if this process cannot go on, or after 30 minutes.

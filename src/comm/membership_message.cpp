@@ -14,6 +14,7 @@ NLOHMANN_JSON_SERIALIZE_ENUM(RegroupMessage::Kind, {{RegroupMessage::Kind::kLost
                                                     {RegroupMessage::Kind::kCommit, "commit"}})
 NLOHMANN_JSON_SERIALIZE_ENUM(MembershipMessage::Kind, {{MembershipMessage::Kind::kBeat, "beat"},
                                                        {MembershipMessage::Kind::kHello, "hello"},
+                                                       {MembershipMessage::Kind::kWelcome, "welcome"},
                                                        {MembershipMessage::Kind::kLeave, "leave"},
                                                        {MembershipMessage::Kind::kFailed, "failed"},
                                                        {MembershipMessage::Kind::kStopped, "stopped"},
@@ -25,7 +26,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// JSON escapes a byte as up to six, so that a line stays below kLongestControlLine.
+// JSON escapes a byte as up to six: 6 KB of text, and some 30 bytes a process, stay below kLongestControlLine.
 constexpr std::size_t kLongestText = 1000;
 
 Json to_json(const RegroupMessage& message) {
@@ -53,10 +54,11 @@ RegroupMessage regroup_from(const Json& json) {
 std::string MembershipMessage::to_line() const {
   Json line{{"say", kind}};
   if (kind == Kind::kHello) line["token"] = token;
-  if (kind == Kind::kHello) line["member"] = member;
+  if (kind == Kind::kHello || kind == Kind::kWelcome) line["member"] = member;
+  if (kind == Kind::kHello || kind == Kind::kWelcome) line["addresses"] = addresses;
   if (kind == Kind::kText) line["number"] = number;
   if (!text.empty()) line["text"] = text.substr(0, kLongestText);
-  if (kind == Kind::kRegroup) line["regroup"] = to_json(regroup);
+  if (kind == Kind::kRegroup || kind == Kind::kWelcome) line["regroup"] = to_json(regroup);
   return line.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
 
@@ -66,12 +68,14 @@ std::optional<MembershipMessage> MembershipMessage::from_line(std::string_view l
   try {
     MembershipMessage message{.kind = read.at("say"), .text = read.value("text", "")};
     if (Json(message.kind) != read.at("say")) return std::nullopt;  // an unknown word reads as the first kind
-    if (message.kind == Kind::kHello) {
-      message.token = read.at("token");
+    if (message.kind == Kind::kHello) message.token = read.at("token");
+    if (message.kind == Kind::kHello || message.kind == Kind::kWelcome) {
       message.member = read.at("member");
+      message.addresses = read.at("addresses").get<std::map<int, std::string>>();
     }
     if (message.kind == Kind::kText) message.number = read.at("number");
-    if (message.kind == Kind::kRegroup) message.regroup = regroup_from(read.at("regroup"));
+    if (message.kind == Kind::kRegroup || message.kind == Kind::kWelcome)
+      message.regroup = regroup_from(read.at("regroup"));
     return message;
   } catch (const Json::exception&) {
     return std::nullopt;

@@ -2,6 +2,7 @@
 // Errors: from_line() returns nothing for a line that is not a valid message.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,9 +11,13 @@
 
 namespace sluice::comm {
 
+inline constexpr int kNobody = -1;
+
 struct MembershipMessage {
   enum class Kind {
-    kHello,  // first, from both ends: `member` on host `text`; `token` proves that it belongs to the run
+    kHello,    // first, from both ends: number `member` (kNobody: a guest without one), host `text`, control address
+               // addresses[member]; `token` proves that it belongs to the run
+    kWelcome,  // to a guest: its number `member`, the group, and the control addresses of all that it must connect to
     kBeat,
     kLeave,         // the sender ends as planned
     kFailed,        // the sender ends with the error `text`
@@ -25,6 +30,7 @@ struct MembershipMessage {
   Kind kind = Kind::kBeat;
   int member = 0, number = 0;
   std::string token = {}, text = {};
+  std::map<int, std::string> addresses = {};
   RegroupMessage regroup = {};
 
   [[nodiscard]] std::string to_line() const;  // a long `text` is truncated

@@ -39,11 +39,17 @@ std::set<OwnConnections::Connection> OwnConnections::open_now() {
   return found;
 }
 
+void OwnConnections::leave_out(int port) {
+  const std::scoped_lock lock(mutex_);
+  left_out_.insert(port);
+}
+
 void OwnConnections::add_since(const std::set<Connection>& before) {
   {
     const std::scoped_lock lock(mutex_);
     for (const Connection& connection : open_now()) {
-      if (!before.contains(connection)) connections_.insert(connection);
+      const bool is_left_out = left_out_.contains(connection.port) || left_out_.contains(connection.port_of_other_end);
+      if (!before.contains(connection) && !is_left_out) connections_.insert(connection);
     }
     if (!is_shut_down_) return;
   }

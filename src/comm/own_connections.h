@@ -11,6 +11,8 @@ namespace sluice::comm {
 
 class OwnConnections {
  public:
+  // Connections from or to this port are another user's, and never added.
+  void leave_out(int port);
   // Adds the connections that appear while `action` runs. Another thread's connections may be among them.
   template <typename Action>
   auto note(const Action& action) {
@@ -34,6 +36,7 @@ class OwnConnections {
   std::mutex mutex_;
   bool is_shut_down_ = false;
   std::set<Connection> connections_;
+  std::set<int> left_out_;
 };
 
 }  // namespace sluice::comm

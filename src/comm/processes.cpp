@@ -3,7 +3,6 @@
 #include <net/if.h>
 
 #include <algorithm>
-#include <future>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -14,12 +13,12 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "comm/machine_cores.h"
 #include "comm/nccl/nccl.h"
 #include "comm/socket_address.h"
 #include "comm/start.h"
+#include "comm/store.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -34,11 +33,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHandshake{5000};      // least time for the store to answer once a listener is found
 constexpr milliseconds kReportTimeout{2000};  // how long a rank that fails by itself tries to reach the others
 constexpr milliseconds kLongestLook{2000};    // longer than the wait between two attempts: this process was stopped
-constexpr int kNoListener = -1;               // for a process that connects
-constexpr int kAnyPort = 0;
 constexpr milliseconds kMeshing{20000};  // added to the connect timeout: all are there and make the same communicators
-
-std::string meeting_key(const std::string& run) { return concat("meeting/", run); }
 
 // Debian's /etc/hosts maps a machine's own name to an address that no other machine can reach.
 void warn_of_loopback(const World& world, const std::string& host) {
@@ -46,36 +41,6 @@ void warn_of_loopback(const World& world, const std::string& host) {
   log_warning("rank 0 listens on ", world.address, ", the address of ", host,
               " on this machine, which other machines cannot reach; set ", world.address_settings.host,
               " to an address that they can reach");
-}
-
-// Runs `make` in a thread, which it abandons if `limit` passes. LibTorch waits forever for a silent listener, and
-// inside Gloo if a thread cannot be created. `make` must own its data.
-template <typename Make>
-auto made_within(milliseconds limit, Make make) -> std::optional<decltype(make())> {
-  const auto promise = std::make_shared<std::promise<decltype(make())>>();
-  auto made = promise->get_future();
-  std::thread([promise, make = std::move(make)] {
-    try {
-      promise->set_value(make());
-    } catch (...) {
-      promise->set_exception(std::current_exception());
-    }
-  }).detach();
-  const auto is_made = [&] { return made.wait_for(kShortWait) == std::future_status::ready; };
-  if (!OwnLimit(limit).retry(milliseconds(0), is_made)) return std::nullopt;
-  return made.get();
-}
-
-c10::intrusive_ptr<c10d::TCPStore> open_store(const std::string& host, const c10d::TCPStoreOptions& options,
-                                              milliseconds limit) {
-  try {
-    return made_within(limit, [=] { return c10::make_intrusive<c10d::TCPStore>(host, options); }).value_or(nullptr);
-  } catch (const std::system_error&) {
-    throw;
-  } catch (const std::exception& error) {
-    log_debug("no store at ", host, ": ", first_line(error.what()));
-    return nullptr;
-  }
 }
 
 }  // namespace
@@ -106,7 +71,7 @@ Processes::Processes(World world, const Agreement& agreement, TimeLimits limits,
   }
   if (!hosts) connect_to_rank_0();
   agree(agreement);
-  count_neighbours();
+  if (!door_) count_neighbours();
 }
 
 Processes::~Processes() = default;
@@ -130,9 +95,7 @@ void Processes::listen() {
   const int listener = listen_on(world_.address, kAnyPort);
   world_.port = own_address(listener).port;
   open(listener, limits_.connect);
-  const std::string run = draw_run();
-  store_->set(meeting_key(run), std::vector<std::uint8_t>{1});
-  meeting_file_.emplace(world_.meeting_file, world_.address, world_.port, run);
+  meeting_file_ = lead_to_store(*store_, {world_.address, world_.port}, world_.meeting_file);
 }
 
 void Processes::connect_to_rank_0() {
@@ -195,22 +158,15 @@ bool Processes::connect_to(const MeetingNote& meeting) {
 }
 
 void Processes::open(int listener, milliseconds limit) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(world_.port);
-  options.isServer = listener != kNoListener;
-  options.waitWorkers = false;
-  options.timeout = limits_.connect;
-  if (options.isServer) options.masterListenFd = listener;
   const milliseconds answer_limit = std::max(limit, kHandshake);
-  const auto store = noted([&] { return open_store(world_.address, options, answer_limit); });
-  if (!store) {
+  const StoreAddress address{world_.address, world_.port, world_.attempt};
+  store_ = noted([&] { return open_store(address, listener, answer_limit, limits_.connect); });
+  if (!store_) {
     throw PeerError("rank ", world_.rank, ": the process that listens at ", world_.address, ":", world_.port,
                     " did not answer as ", world_.is_hosted ? "torchrun's store" : "rank 0 of Sluice", " within ",
                     seconds_text(answer_limit), "; if another program uses the port, choose another ",
                     world_.address_settings.port, "; if rank 0 hangs, start all ranks again");
   }
-  // A store that outlives an attempt still holds the values of that attempt.
-  store_ = c10::make_intrusive<c10d::PrefixStore>(concat("sluice/", world_.attempt), store);
 }
 
 // Failures are ignored: the caller throws the original error, and the other processes may be absent.
@@ -237,19 +193,16 @@ auto Processes::over_store(const Action& action) {
 }
 
 void Processes::agree(const Agreement& agreement) {
-  over_store([&] { start_together(*store_, world_, agreement, limits_.connect); });
+  door_ = over_store([&] { return start_together(*store_, world_, agreement, limits_.connect); });
   meeting_file_.reset();  // all ranks have read it
 }
 
 void Processes::publish(const std::string& key, const std::string& text) {
-  over_store([&] { store_->set(key, std::vector<std::uint8_t>(text.begin(), text.end())); });
+  over_store([&] { put_text(*store_, key, text); });
 }
 
 std::string Processes::look_up(const std::string& key) {
-  return over_store([&] {
-    const std::vector<std::uint8_t> bytes = store_->get(key);
-    return std::string(bytes.begin(), bytes.end());
-  });
+  return over_store([&] { return text_in(*store_, key); });
 }
 
 void Processes::count_neighbours() {
@@ -257,14 +210,14 @@ void Processes::count_neighbours() {
   for (int rank = 0; rank < world_.size; ++rank) all.push_back(MachineCores::from_text(look_up(cores_key(rank))));
   const MachineCores& own = all[static_cast<std::size_t>(world_.rank)];
   world_.cores = cores_of_rank(all, world_.rank);
-  world_.spans_machines = world_.local_size > 0 && world_.local_size < world_.size;
-  if (world_.local_size == 0) {
-    world_.spans_machines = std::ranges::any_of(all, [&](const auto& other) { return other.machine != own.machine; });
-    world_.local_size = static_cast<int>(std::ranges::count(all, own));
-    if (world_.local_rank < 0)
-      world_.local_rank = static_cast<int>(std::count(all.begin(), all.begin() + world_.rank, own));
-  }
-  world_.local_rank = std::max(world_.local_rank, 0);
+  const bool is_counted_by_launcher = world_.local_size > 0 && !regrouping_.meeting.publish;
+  world_.spans_machines =
+      is_counted_by_launcher
+          ? world_.local_size < world_.size
+          : std::ranges::any_of(all, [&](const auto& other) { return other.machine != own.machine; });
+  const LocalPlace place = place_of_rank(all, world_.rank);
+  if (world_.local_rank < 0) world_.local_rank = place.rank;
+  if (world_.local_size == 0) world_.local_size = place.size;
 }
 
 c10::intrusive_ptr<c10d::Backend> Processes::make_gloo(const c10::intrusive_ptr<c10d::Store>& store) {

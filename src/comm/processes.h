@@ -68,6 +68,9 @@ class Processes {
   [[nodiscard]] std::shared_ptr<Communicator> make_communicator(const std::string& name, device::Device device = {},
                                                                 Collectives collectives = Collectives::kAuto);
 
+  // The note of a run that goes on at the meeting point (door.h). This object is then of no other use.
+  [[nodiscard]] const std::optional<std::string>& door() const { return door_; }
+
   // look_up() blocks until another process has published the text.
   void publish(const std::string& key, const std::string& text);
   [[nodiscard]] std::string look_up(const std::string& key);
@@ -91,8 +94,9 @@ class Processes {
   World world_;
   TimeLimits limits_;
   Regrouping regrouping_;
-  std::optional<MeetingFile> meeting_file_;  // rank 0's, until all ranks have arrived
+  std::unique_ptr<MeetingFile> meeting_file_;  // rank 0's, until all ranks have arrived
   c10::intrusive_ptr<c10d::Store> store_;
+  std::optional<std::string> door_;
   std::shared_ptr<gloo::transport::Device> device_;
   int communicators_ = 0;  // number made so far; the same in all processes
 };

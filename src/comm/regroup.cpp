@@ -7,18 +7,10 @@
 namespace sluice::comm {
 namespace {
 
-bool contains(const std::vector<int>& members, int member) { return std::ranges::binary_search(members, member); }
-
 std::vector<int> without(const std::vector<int>& members, const std::set<int>& others) {
   std::vector<int> left;
   std::ranges::set_difference(members, others, std::back_inserter(left));
   return left;
-}
-
-std::set<int> common(const std::set<int>& some, const std::vector<int>& members) {
-  std::set<int> both;
-  std::ranges::set_intersection(some, members, std::inserter(both, both.end()));
-  return both;
 }
 
 }  // namespace
@@ -35,10 +27,20 @@ void Regroup::send_to_others(const std::vector<int>& members, const RegroupMessa
 }
 
 void Regroup::lost(int member, bool is_dead) {
-  if (!why_not_.empty() || member == self_ || !contains(group_.members, member)) return;
+  if (!why_not_.empty() || member == self_) return;
   if (gone_.contains(member) && (!is_dead || dead_.contains(member))) return;
+  if (is_guest() && !is_dead) {
+    return give_up(concat("process ", member,
+                          " of the run sends no heartbeats to this one; check the network between them, then start "
+                          "this process again"));
+  }
   note_lost(member, is_dead);
-  send_to_others(group_.members, {.kind = Kind::kLost, .member = member, .is_dead = is_dead});
+  const RegroupMessage message{.kind = Kind::kLost, .member = member, .is_dead = is_dead};
+  if (group_.contains(member)) {
+    send_to_others(group_.members, message);
+  } else if (!is_dead) {
+    send(member, message);  // a guest, which must not wait
+  }
   go_on();
 }
 
@@ -46,7 +48,7 @@ void Regroup::note_lost(int member, bool is_dead) {
   gone_.insert(member);
   if (is_dead) dead_.insert(member);
   ready_.erase(member);
-  is_disturbed_ = true;
+  if (group_.contains(member)) is_disturbed_ = true;
 }
 
 void Regroup::ready(std::int64_t steps_done) {
@@ -58,11 +60,11 @@ void Regroup::ready(std::int64_t steps_done) {
 
 void Regroup::receive(int from, const RegroupMessage& message) {
   if (!why_not_.empty()) return;
-  const bool is_current = message.number == group_.number && contains(group_.members, from);
+  const bool is_current = message.number == group_.number && group_.contains(from);
   switch (message.kind) {
     case Kind::kLost:
+      if (message.member == self_) return take_own_loss(message.number);
       if (!is_current) return;
-      if (message.member == self_) return give_up("the other processes go on without this one");
       note_lost(message.member, message.is_dead);
       break;
     case Kind::kReady: take_ready(from, message); break;
@@ -71,7 +73,7 @@ void Regroup::receive(int from, const RegroupMessage& message) {
       accepted_ = {from, message.attempt, message.group};
       return send(from, {.kind = Kind::kAccept, .attempt = message.attempt});
     case Kind::kAccept:
-      if (!is_current || !proposed_ || message.attempt != proposed_->attempt) return;
+      if (message.number != group_.number || !proposed_ || message.attempt != proposed_->attempt) return;
       accepts_.insert(from);
       break;
     case Kind::kCommit:
@@ -81,22 +83,31 @@ void Regroup::receive(int from, const RegroupMessage& message) {
   go_on();
 }
 
+void Regroup::take_own_loss(int number) {
+  if (is_guest() || number >= group_.number) give_up("the other processes go on without this one");
+}
+
 void Regroup::take_ready(int from, const RegroupMessage& message) {
+  const bool from_guest = !message.group.contains(from);
   if (message.number < group_.number) {  // it has missed a commit, or is no longer a member
-    if (contains(group_.members, from)) return send(from, {.kind = Kind::kCommit, .group = group_});
+    if (from_guest || group_.contains(from)) return send(from, {.kind = Kind::kCommit, .group = group_});
     outbox_.emplace_back(from, RegroupMessage{.kind = Kind::kLost, .number = message.number, .member = from});
     return;
   }
   if (message.number > group_.number) take(message.group);
   if (!why_not_.empty() || gone_.contains(from)) return;
   ready_[from] = message;
-  is_disturbed_ = true;
+  if (!from_guest) is_disturbed_ = true;
 }
 
 void Regroup::go_on() {
   if (!is_waiting()) return;
-  const int coordinator = without(group_.members, gone_).front();
-  coordinator == self_ ? coordinate() : follow(coordinator);
+  const std::vector<int> left = without(group_.members, gone_);
+  if (left.empty())
+    return give_up(
+        "all processes of the run have ended before this one joined; if the run was not complete, start all again with "
+        "--resume auto");
+  left.front() == self_ ? coordinate() : follow(left.front());
 }
 
 void Regroup::follow(int coordinator) {
@@ -107,15 +118,30 @@ void Regroup::follow(int coordinator) {
 
 void Regroup::coordinate() {
   follows_ = self_;
-  const std::vector<int> here = without(group_.members, gone_);
+  std::vector<int> here = without(group_.members, gone_);
   if (std::ranges::any_of(here, [&](int member) { return member != self_ && !ready_.contains(member); })) return;
   if (!have_majority(here)) {
     return give_up(concat("only ", here.size(), " of ", group_.members.size(),
                           " processes can be reached, which is no majority: the others may go on without this one"));
   }
   if (const auto accepted = highest_accepted()) return commit(accepted->group);
+  std::ranges::copy(guests(), std::back_inserter(here));
+  std::ranges::sort(here);
   if (!proposed_ || proposed_->group.members != here) propose(here);
   if (proposed_ && std::ranges::includes(accepts_, proposed_->group.members)) commit(proposed_->group);
+}
+
+bool Regroup::has_guests() const {
+  const std::vector<int> left = without(group_.members, gone_);
+  return !left.empty() && left.front() == self_ && !guests().empty();
+}
+
+std::set<int> Regroup::guests() const {
+  std::set<int> guests;
+  for (const auto& [process, ready] : ready_) {
+    if (!group_.contains(process)) guests.insert(process);
+  }
+  return guests;
 }
 
 std::optional<Proposal> Regroup::highest_accepted() const {
@@ -152,9 +178,10 @@ void Regroup::commit(const Group& group) {
 }
 
 void Regroup::take(const Group& group) {
-  if (!contains(group.members, self_)) return give_up("the other processes go on without this one");
-  gone_ = common(gone_, group.members);
-  dead_ = common(dead_, group.members);
+  const bool is_member = group.contains(self_);
+  if (!is_guest() && !is_member) return give_up("the other processes go on without this one");
+  // They join, or follow the coordinator of this group.
+  for (const int guest : guests()) send(guest, {.kind = Kind::kCommit, .group = group});
   group_ = group;
   follows_.reset();
   accepted_.reset();
@@ -162,7 +189,15 @@ void Regroup::take(const Group& group) {
   ready_.clear();
   accepts_.clear();
   attempts_ = 0;
-  if (!gone_.empty()) return;  // regroups again
+  if (!is_member) return;
+  bool regroups_again = false;
+  for (const int member : group_.members) {
+    if (!gone_.contains(member)) continue;
+    regroups_again = true;
+    // The others do not know it if that member was a guest, or this one was.
+    send_to_others(group_.members, {.kind = Kind::kLost, .member = member, .is_dead = dead_.contains(member)});
+  }
+  if (regroups_again) return;
   is_disturbed_ = false;
   steps_done_.reset();
 }

@@ -1,5 +1,6 @@
-// regroup: how the members of a run agree on who goes on after a loss. Pure: one object for each process, which takes
-// what its process sees and receives, and returns messages. docs/explanation/regrouping.md has the protocol.
+// regroup: how the members of a run agree on who goes on after a loss, and who joins. Pure: one object for each
+// process, which takes what its process sees and receives, and returns messages. docs/explanation/regrouping.md has the
+// protocol.
 //
 // A run is a sequence of groups, numbered from 0. The lowest member that is not gone coordinates: it waits until all
 // members that are not gone have stopped training (`ready`), proposes the next group, and commits it once all of its
@@ -8,10 +9,15 @@
 //
 // A process whose connection ended is dead. A silent one may live behind a broken network, so it keeps its vote: those
 // who go on are the majority of the members that are not dead, or half of them with the lowest.
-// Requires: the messages of a process arrive in their order, and before the end of its connection.
+//
+// A guest is a process that wants to join. It is `ready` from its start, and follows the coordinator as members do. The
+// next group has the guests that the coordinator knows by then. Guests have no vote.
+// Requires: the messages of a process arrive in their order, and before the end of its connection. The number of a
+// guest was never used before in the run.
 // Threads: one at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -32,6 +38,7 @@ struct Group {
   int leader = 0;
   std::int64_t steps_done = 0;
 
+  [[nodiscard]] bool contains(int member) const { return std::ranges::binary_search(members, member); }
   auto operator<=>(const Group&) const = default;
 };
 
@@ -66,6 +73,7 @@ class Regroup {
  public:
   using Outbox = std::vector<std::pair<int, RegroupMessage>>;  // receiver, message
 
+  // A process that is no member of `group` is a guest.
   Regroup(int self, Group group) : self_(self), group_(std::move(group)) {}
 
   // This process sees that a member is gone. is_dead: its connection ended, or it said that it ends.
@@ -80,6 +88,8 @@ class Regroup {
   [[nodiscard]] bool is_disturbed() const { return is_disturbed_; }
   // ready() was called, and the group is not decided yet.
   [[nodiscard]] bool is_waiting() const { return steps_done_.has_value() && why_not_.empty(); }
+  // True in the coordinator only, while guests wait. They join once all members are ready.
+  [[nodiscard]] bool has_guests() const;
   // Why this process cannot go on; empty if it can. It must then end.
   [[nodiscard]] const std::string& why_not() const { return why_not_; }
   [[nodiscard]] bool is_gone(int member) const { return gone_.contains(member); }
@@ -92,10 +102,13 @@ class Regroup {
   void send(int to, RegroupMessage message);
   void send_to_others(const std::vector<int>& members, const RegroupMessage& message);
   void note_lost(int member, bool is_dead);
+  void take_own_loss(int number);
   void take_ready(int from, const RegroupMessage& message);
   void go_on();
   void follow(int coordinator);
   void coordinate();
+  [[nodiscard]] bool is_guest() const { return !group_.contains(self_); }
+  [[nodiscard]] std::set<int> guests() const;
   [[nodiscard]] std::optional<Proposal> highest_accepted() const;
   [[nodiscard]] bool have_majority(const std::vector<int>& members) const;
   void propose(const std::vector<int>& members);
@@ -105,12 +118,12 @@ class Regroup {
 
   int self_;
   Group group_;
-  std::set<int> gone_, dead_;  // members of group_
+  std::set<int> gone_, dead_;  // members and guests, of this group and earlier ones
   bool is_disturbed_ = false;
   std::optional<std::int64_t> steps_done_;  // once ready
   std::optional<int> follows_;              // the coordinator that has this process's promise
   std::optional<Proposal> accepted_;
-  std::map<int, RegroupMessage> ready_;  // coordinator: kReady of the others
+  std::map<int, RegroupMessage> ready_;  // coordinator: kReady of the others and of guests
   std::optional<Proposal> proposed_;     // coordinator
   std::set<int> accepts_;
   int attempts_ = 0;

@@ -14,6 +14,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "core/ids.h"
+#include "core/parts.h"
 #include "core/recorder.h"
 #include "device/device.h"
 
@@ -54,9 +55,10 @@ struct StepStart {
   bool is_trial = false;      // only times are measured; the gradients are not used
   double gradient_scale = 1;  // factor by which the gradients of the summed loss are multiplied
   bool takes_norms = false;   // norms of each replica's own gradient before summing; the same in all processes
-  // Micro-batches of the step over all processes, which take consecutive parts (core/parts.h), if their gradients and
-  // losses are summed in the order of core/sum_tree.h; 0: the order may depend on who ran them.
+  // Micro-batches of the step over all processes, if their gradients and losses are summed in the order of
+  // core/sum_tree.h; 0: the order may depend on who ran them.
   std::int64_t micro_batches = 0;
+  Parts parts = 1;  // with micro_batches: one part for each replica of all processes
 };
 
 struct ReplicaShare {
@@ -80,6 +82,8 @@ struct Contribution {
   double loss_sum = 0;              // sum over the targets, not their mean
   std::vector<double> scores = {};  // ScoreSums::sums: equally many in every process
   int stop_votes = 0;               // number of processes that want the run to stop after this step
+  int regroup_votes = 0;            // ... that want to form a new group after it (replicas.elastic)
+  int event_votes = 0;              // ... that have events for rank 0 after it
   std::int64_t batch = 0;           // index of the batch, counted from the beginning of the first epoch; not summed
   // [local replica], empty without StepStart::takes_norms; not summed.
   std::vector<ReplicaShare> of_replicas = {};

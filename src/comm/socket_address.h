@@ -40,6 +40,8 @@ inline constexpr std::chrono::seconds kLongestTry{6};
 [[nodiscard]] std::vector<std::string> addresses_of(const std::string& host, std::chrono::milliseconds limit = {},
                                                     const std::string& setting = "MASTER_ADDR");
 
+inline constexpr int kAnyPort = 0;
+
 // Listens only on the first address of `host` that this machine has; retries a name. The caller owns the socket.
 [[nodiscard]] int listen_on(const std::string& host, int port, const AddressSettings& settings = {},
                             std::chrono::milliseconds limit = {});

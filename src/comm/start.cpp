@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "comm/machine_cores.h"
+#include "comm/store.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/host.h"
@@ -38,21 +39,14 @@ std::string arrival_key(int rank) { return concat("arrived/", rank); }
 std::string seen_key(int rank) { return concat("seen/", rank); }
 std::string heartbeat_key(int rank) { return concat("beat/", rank); }  // increases while that process waits
 
-std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
-std::string to_text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
-
 std::string difference(const nlohmann::json& of_rank_0, const World& world, const Agreement& own) {
   if (of_rank_0.at("size") != world.size) {
     return concat("rank ", world.rank, " was started for ", counted(world.size, "process"), ", rank 0 for ",
                   of_rank_0.at("size").dump(), "; start all with the same world size");
   }
   const Agreement theirs = of_rank_0.at("agreement");
-  auto found = first_disagreement(own, theirs);
-  if (!found) {
-    found = first_disagreement(theirs, own);
-    if (!found) return {};
-    std::swap(found->one, found->other);
-  }
+  const auto found = first_disagreement(own, theirs);
+  if (!found) return {};
   return concat(found->key, " is ", found->one, " in rank ", world.rank, ", but ", found->other,
                 " in rank 0; make them equal");
 }
@@ -62,10 +56,11 @@ class Start {
   Start(c10d::Store& store, const World& world, milliseconds limit)
       : store_(store), world_(world), limit_(limit), deadline_(limit) {}
 
-  void lead(const Agreement& agreement) {
-    store_.set(cores_key(0), to_bytes(cores_of_this_process().to_text()));
+  // The note of a run that goes on, as in follow().
+  [[nodiscard]] std::optional<std::string> lead(const Agreement& agreement) {
+    put(cores_key(0), own_cores());
     const nlohmann::json of_rank_0{{"size", world_.size}, {"agreement", agreement}};
-    store_.set(kWorldKey, to_bytes(of_rank_0.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+    put(kWorldKey, of_rank_0.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     std::vector<int> missing;
     for (int rank = 1; rank < world_.size; ++rank) missing.push_back(rank);
     while (!missing.empty()) {
@@ -76,6 +71,10 @@ class Start {
         throw refusal;
       }
       if (missing.empty()) break;
+      if (store_.check({kDoorKey})) {
+        drain();
+        return text_in(store_, kDoorKey);
+      }
       if (const auto lost = silent_rank(missing)) {
         give_up(concat("rank ", *lost, " connected to ", world_.address, ":", world_.port,
                        ", but sent no heartbeat for ", seconds_text(kPeerTimeout),
@@ -84,13 +83,15 @@ class Start {
       if (time_.pass() > deadline_) give_up(describe_missing(missing));
       std::this_thread::sleep_for(kPoll);
     }
-    store_.set(kGoKey, to_bytes("go"));
+    put(kGoKey, "go");
+    return std::nullopt;
   }
 
-  void follow(const Agreement& agreement) {
-    wait_for({kWorldKey, kRefusalKey});
+  [[nodiscard]] std::optional<std::string> follow(const Agreement& agreement) {
+    wait_for({kWorldKey, kRefusalKey, kDoorKey});
+    if (const auto note = door_note()) return note;
     if (store_.check({kRefusalKey})) throw_refusal();
-    const auto of_rank_0 = nlohmann::json::parse(to_text(store_.get(kWorldKey)));
+    const auto of_rank_0 = nlohmann::json::parse(text_in(store_, kWorldKey));
     std::string refusal = difference(of_rank_0, world_, agreement);
     if (refusal.empty() && store_.add(arrival_key(world_.rank), 1) > 1)
       refusal = concat("two processes were started as rank ", world_.rank, "; give each a rank of its own",
@@ -99,10 +100,12 @@ class Start {
       refuse(ExitCode::kUsage, refusal);
       throw ConfigError(refusal);
     }
-    store_.set(cores_key(world_.rank), to_bytes(cores_of_this_process().to_text()));
+    put(cores_key(world_.rank), own_cores());
     deadline_ += limit_;  // rank 0 may have begun to wait later than this rank
-    wait_for({kGoKey, kRefusalKey});
-    if (!store_.check({kGoKey})) throw_refusal();
+    wait_for({kGoKey, kRefusalKey, kDoorKey});
+    if (store_.check({kGoKey})) return std::nullopt;
+    if (const auto note = door_note()) return note;
+    throw_refusal();
   }
 
   void fail(const std::string& why) {
@@ -111,18 +114,29 @@ class Start {
   }
 
  private:
+  void put(const std::string& key, const std::string& text) { put_text(store_, key, text); }
+
+  [[nodiscard]] std::string own_cores() const { return cores_of_this_process(world_.local_rank).to_text(); }
+
+  [[nodiscard]] std::optional<std::string> door_note() {
+    if (!store_.check({kDoorKey})) return std::nullopt;
+    std::string note = text_in(store_, kDoorKey);
+    put(seen_key(world_.rank), "seen");  // rank 0 may wait for it
+    return note;
+  }
+
   // Stores why the run does not start, and the exit code of all ranks that do not fail by themselves.
   void refuse(ExitCode code, const std::string& why) {
-    if (world_.rank != 0) store_.set(seen_key(world_.rank), to_bytes("seen"));
-    store_.set(kRefusalKey, to_bytes(concat(static_cast<int>(code), " ", why)));
+    if (world_.rank != 0) put(seen_key(world_.rank), "seen");
+    put(kRefusalKey, concat(static_cast<int>(code), " ", why));
   }
   [[noreturn]] void throw_refusal() {
     const Error theirs = read_refusal();
-    store_.set(seen_key(world_.rank), to_bytes("seen"));
+    put(seen_key(world_.rank), "seen");
     throw theirs;
   }
   [[nodiscard]] Error read_refusal() {
-    std::istringstream text(to_text(store_.get(kRefusalKey)));
+    std::istringstream text(text_in(store_, kRefusalKey));
     int code = 0;
     std::string why;
     std::getline(text >> code >> std::ws, why, '\0');
@@ -193,9 +207,10 @@ class Start {
 
 std::string cores_key(int rank) { return concat("ready/", rank); }
 
-void start_together(c10d::Store& store, const World& world, const Agreement& agreement, milliseconds limit) {
+std::optional<std::string> start_together(c10d::Store& store, const World& world, const Agreement& agreement,
+                                          milliseconds limit) {
   Start start(store, world, limit);
-  world.rank == 0 ? start.lead(agreement) : start.follow(agreement);
+  return world.rank == 0 ? start.lead(agreement) : start.follow(agreement);
 }
 
 void fail_start(c10d::Store& store, const World& world, const std::string& why) {

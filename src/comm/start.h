@@ -26,17 +26,25 @@ struct Disagreement {
   std::string other;
 };
 [[nodiscard]] inline std::optional<Disagreement> first_disagreement(const Agreement& one, const Agreement& other) {
-  for (const auto& [key, value] : one) {
-    const auto found = other.find(key);
-    std::string there = found == other.end() ? "not set" : found->second;
-    if (there != value) return Disagreement{key, value, std::move(there)};
+  const auto value_in = [](const Agreement& agreement, const std::string& key) {
+    const auto found = agreement.find(key);
+    return found == agreement.end() ? std::string("not set") : found->second;
+  };
+  for (const Agreement* keys : {&one, &other}) {
+    for (const auto& [key, value] : *keys) {
+      Disagreement found{key, value_in(one, key), value_in(other, key)};
+      if (found.one != found.other) return found;
+    }
   }
   return std::nullopt;
 }
 
-// limit: until all have arrived, not counting time in which this process itself was stopped.
-void start_together(c10d::Store& store, const World& world, const Agreement& agreement,
-                    std::chrono::milliseconds limit);
+inline constexpr auto kDoorKey = "door";  // the note of a run that goes on (door.h)
+
+// limit: until all have arrived, not counting time in which this process itself was stopped. Returns the note if a run
+// goes on at this meeting point.
+[[nodiscard]] std::optional<std::string> start_together(c10d::Store& store, const World& world,
+                                                        const Agreement& agreement, std::chrono::milliseconds limit);
 
 // Called instead by a rank that cannot take part. Ranks that arrive within two seconds throw a PeerError that names it.
 void fail_start(c10d::Store& store, const World& world, const std::string& why);

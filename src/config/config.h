@@ -163,8 +163,19 @@ struct PipelineConfig {
   bool operator==(const PipelineConfig&) const = default;
 };
 
+// replicas.shares: a word, or a number for each replica.
+struct ShareChoice {
+  std::string rule = "equal";
+  std::vector<int> list;
+
+  [[nodiscard]] bool is_equal() const { return rule == "equal"; }
+  [[nodiscard]] bool is_measured() const { return rule == "measured"; }
+  bool operator==(const ShareChoice&) const = default;
+};
+
 struct ReplicasConfig {
   int local = 1;
+  ShareChoice shares;
   std::string sync = "allreduce";
   std::string backend = "auto";
   double bucket_mb = 25;

@@ -102,6 +102,21 @@ struct Access<RecomputeChoice>
     : WordOrListAccess<RecomputeChoice, Kind::kWordOrWords, &RecomputeChoice::all, &RecomputeChoice::stages> {};
 
 template <>
+struct Access<ShareChoice> {
+  static constexpr Kind kKind = Kind::kWordOrIntegers;
+  static Value fetch(const ShareChoice& member) {
+    if (member.list.empty()) return member.rule;
+    return std::vector<std::int64_t>(member.list.begin(), member.list.end());
+  }
+  static void store(ShareChoice& member, const Value& value) {
+    member = {.rule = "", .list = {}};
+    if (const auto* word = std::get_if<std::string>(&value)) member.rule = *word;
+    if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value))
+      member.list.assign(integers->begin(), integers->end());
+  }
+};
+
+template <>
 struct Access<ByteCount> {
   static constexpr Kind kKind = Kind::kBytes;
   static Value fetch(const ByteCount& member) {

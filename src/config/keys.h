@@ -31,6 +31,7 @@ inline Keys joined(std::initializer_list<Keys (*)()> tables) {
 [[nodiscard]] Keys log_keys();
 [[nodiscard]] Keys lora_keys();
 [[nodiscard]] Keys ps_keys();
+[[nodiscard]] Keys replica_keys();
 [[nodiscard]] Keys text_keys();
 [[nodiscard]] Keys train_keys();
 

@@ -12,6 +12,7 @@ namespace sluice::config {
 namespace {
 
 constexpr std::int64_t kMostDevices = 1024;
+constexpr std::int64_t kLargestShare = 1'000'000;
 constexpr std::string_view kAuto = "auto";
 
 constexpr std::array<std::string_view, 3> kDeviceChoices{"auto", "cpu", "cuda"};
@@ -68,6 +69,7 @@ bool has_type(Kind kind, const Value& value) {
     case Kind::kIntegerOrAuto: return holds<std::int64_t>(value) || is_auto(value);
     case Kind::kIntegers: return holds<Integers>(value);
     case Kind::kIntegersOrAuto: return holds<Integers>(value) || is_auto(value);
+    case Kind::kWordOrIntegers: return holds<std::string, Integers>(value);
     case Kind::kStrings: return holds<Strings>(value) || is_empty_array(value);
     case Kind::kWordOrWords:
     case Kind::kDevices: return holds<std::string, Strings>(value) || is_empty_array(value);
@@ -152,11 +154,21 @@ void check_devices(const Key& key, const Value& value) {
   reject(key, value, limit_text(key));
 }
 
+// Throws if a list of this key needs elements.
+void require_elements(const Key& key, const Value& empty) {
+  const Kind kind = key.field.kind;
+  if (kind == Kind::kIntegersOrAuto) reject(key, empty, "\"auto\" or one integer per stage");
+  if (kind == Kind::kWordOrWords) reject(key, empty, concat(limit_text(key), ", or a list with one word per stage"));
+  if (kind == Kind::kWordOrIntegers)
+    reject(key, empty, concat(limit_text(key), ", or a list with one integer per replica"));
+}
+
 std::string example_of(const Key& key) {
   if (!key.example.empty()) return std::string(key.example);
   switch (key.field.kind) {
     case Kind::kIntegers: return "[1000, 2000]";
     case Kind::kIntegersOrAuto: return "[3, 4]";
+    case Kind::kWordOrIntegers: return "[2, 1]";
     case Kind::kDevices: return R"(["cpu:0", "cpu:1"])";
     case Kind::kWordOrWords: return R"(["layer", "none"])";
     case Kind::kBytes: return R"("512MiB")";
@@ -181,6 +193,7 @@ std::string type_text(const Key& key) {
     case Kind::kIntegerOrAuto: return "an integer or \"auto\"";
     case Kind::kIntegers: return "an array of integers";
     case Kind::kIntegersOrAuto: return "an array of integers or \"auto\"";
+    case Kind::kWordOrIntegers: return "a string or an array of integers";
     case Kind::kStrings: return "an array of strings";
     case Kind::kWordOrWords:
     case Kind::kDevices: return "a string or an array of strings";
@@ -210,12 +223,9 @@ void check_value(const Key& key, const Value& value) {
     throw ConfigError(need_text(key), "; found ", found);
   }
   if (key.field.kind == Kind::kDevices) return check_devices(key, value);
-  if (key.field.kind == Kind::kIntegersOrAuto && is_empty_array(value)) {
-    reject(key, value, "\"auto\" or one integer per stage");
-  }
-  if (key.field.kind == Kind::kWordOrWords && is_empty_array(value)) {
-    reject(key, value, concat(limit_text(key), ", or a list with one word per stage"));
-  }
+  if (is_empty_array(value)) require_elements(key, value);
+  if (key.field.kind == Kind::kWordOrIntegers && holds<std::vector<std::int64_t>>(value))
+    return check_range(key, value, IntegerRange{.low = 1, .high = kLargestShare});
   if (is_auto(value) && key.field.kind != Kind::kString) return;
   std::visit([&](const auto& limit) { check_range(key, value, limit); }, key.limit);
 }

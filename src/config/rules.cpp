@@ -93,6 +93,7 @@ class Rules {
     require(!config_.model.file.empty() || !is_exported, {"model.file", "model.name"},
             "model.name = \"pt2\" needs model.file; export a model with scripts/export_model.py, and set it");
     check_parameter_server(config_, sources_);
+    check_replicas(config_, sources_);
     check_batches();
     check_micro_batch();
     check_reproducible();
@@ -127,9 +128,6 @@ class Rules {
     const std::int64_t replicas = config_.replicas.local;
     require(batch >= replicas, {"train.global_batch", "replicas.local"},
             concat("train.global_batch=", batch, " < replicas.local=", replicas, "; every replica needs a sample"));
-    require(config_.replicas.sync != "none" || replicas == 1, {"replicas.sync", "replicas.local"},
-            concat("replicas.sync=\"none\" leaves replicas.local=", replicas,
-                   " replicas unsynchronised; use \"allreduce\" or replicas.local=1"));
     const std::int64_t chunks = config_.pipeline.chunks.value_or(1);
     require(batch >= chunks * replicas, {"pipeline.chunks", "train.global_batch", "replicas.local"},
             concat("pipeline.chunks=", chunks, " x replicas.local=", replicas, " > train.global_batch=", batch,

@@ -32,5 +32,6 @@ struct UnreadKey {
 // Errors: ConfigError naming the keys, their values and the fix; also for the keys of unread_keys().
 void check_rules(const Config& config, const Sources& sources);
 void check_parameter_server(const Config& config, const Sources& sources);
+void check_replicas(const Config& config, const Sources& sources);
 
 }  // namespace sluice::config

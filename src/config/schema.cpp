@@ -37,10 +37,6 @@ Field pipeline() {
   return field<&Config::pipeline, kMember>();
 }
 template <auto kMember>
-Field replicas() {
-  return field<&Config::replicas, kMember>();
-}
-template <auto kMember>
 Field freeze() {
   return field<&Config::freeze, kMember>();
 }
@@ -314,31 +310,6 @@ Keys freeze_keys() {
 
 Keys other_keys() {
   return {
-      {"replicas.local", replicas<&ReplicasConfig::local>(), between(1, 1024), "replicas",
-       "Replicas of the pipeline in each process", kHow | kPerWorker | kTuned},
-      {"replicas.sync", replicas<&ReplicasConfig::sync>(), words({"allreduce", "ps", "none"}), "",
-       "How replicas synchronise. allreduce: they sum their gradients. ps: through a parameter server, see [ps]. "
-       "none: not at all"},
-      {"replicas.backend", replicas<&ReplicasConfig::backend>(), words({"auto", "nccl", "gloo"}), "",
-       "Transport of gradients between processes. auto: NCCL between GPUs, otherwise Gloo", kHow | kAdvanced},
-      {"replicas.bucket_mb", replicas<&ReplicasConfig::bucket_mb>(),
-       RealRange{.low = 0, .high = 65'536, .low_open = true}, "MiB",
-       "Size of a gradient bucket; the gradients in a bucket are reduced together", kHow | kAdvanced},
-      {"replicas.bucket_type", replicas<&ReplicasConfig::bucket_type>(), words({"full", "bf16"}), "",
-       "Number format of gradient sums between processes. full: the type of the gradients. bf16: half the bytes of "
-       "float32; each process's share and each sum of two are rounded to 8 bits",
-       kAdvanced},
-      {"replicas.connect_timeout_s", replicas<&ReplicasConfig::connect_timeout_s>(), real_between(0.001, 1e6), "s",
-       "How long a process waits until all processes of the run have started", kHow | kPerProcess | kAdvanced},
-      {"replicas.hang_timeout_s", replicas<&ReplicasConfig::hang_timeout_s>(), real_between(5, 1e6), "s",
-       "A process without a sign of life for this long counts as lost, and the run ends within two seconds, or goes on "
-       "with replicas.elastic",
-       kHow | kPerProcess | kAdvanced},
-      {"replicas.elastic", replicas<&ReplicasConfig::elastic>(), any(), "",
-       "If a process is lost, the others make its part of that step again and go on without it. Otherwise the run ends",
-       kHow},
-      {"replicas.min", replicas<&ReplicasConfig::min>(), at_least(1), "processes",
-       "With replicas.elastic: if fewer processes are left, the run saves a checkpoint and ends", kHow},
       {"checkpoint.every_steps", checkpoint<&CheckpointConfig::every_steps>(), at_least(0), "steps",
        "Steps between checkpoints. 0: no checkpoints by steps", kHow | kPerProcess},
       {"checkpoint.every_minutes", checkpoint<&CheckpointConfig::every_minutes>(), real_at_least(0), "minutes",
@@ -369,9 +340,10 @@ Keys other_keys() {
 }  // namespace
 
 std::span<const Key> schema() {
-  static const Keys kKeys = internal::joined(
-      {device_keys, model_keys, internal::lora_keys, data_keys, augmentation_keys, epoch_keys, internal::text_keys,
-       internal::train_keys, pipeline_keys, internal::ps_keys, freeze_keys, other_keys, internal::log_keys});
+  static const Keys kKeys =
+      internal::joined({device_keys, model_keys, internal::lora_keys, data_keys, augmentation_keys, epoch_keys,
+                        internal::text_keys, internal::train_keys, pipeline_keys, internal::ps_keys, freeze_keys,
+                        internal::replica_keys, other_keys, internal::log_keys});
   return kKeys;
 }
 

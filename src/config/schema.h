@@ -24,6 +24,7 @@ enum class Kind : std::uint8_t {
   kIntegersOrAuto,  // at least one integer
   kStrings,
   kWordOrWords,
+  kWordOrIntegers,  // a list has at least one integer, each at least 1
   kDevices,
   kBytes,  // an integer, or a string with a unit
 };

@@ -14,6 +14,11 @@ using Nanoseconds = std::int64_t;
       .count();
 }
 
+// Seconds since 1970, for records.
+[[nodiscard]] inline double unix_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 [[nodiscard]] constexpr double to_ms(Nanoseconds duration) { return static_cast<double>(duration) * 1e-6; }
 [[nodiscard]] constexpr double to_s(Nanoseconds duration) { return static_cast<double>(duration) * 1e-9; }
 [[nodiscard]] inline Nanoseconds from_s(double seconds) { return std::llround(seconds * 1e9); }

@@ -28,6 +28,8 @@ struct Plan {
   // Number of first layers that are not trained and lie before the stages (pipeline/frozen_prefix.h).
   int frozen_layers = 0;
   std::vector<bool> recompute;  // [stage], keeps only layer inputs for backward; empty: none
+  // [replica of all processes]: relative shares of the samples (core/parts.h); empty: equal. `chunks` is then the mean.
+  std::vector<int> shares = {};
 
   [[nodiscard]] int stages() const { return static_cast<int>(partition.layers_per_stage.size()); }
   [[nodiscard]] int devices() const { return stages() / virtual_stages; }  // devices per replica

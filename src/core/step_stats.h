@@ -31,7 +31,9 @@ struct StepStats {
   std::int64_t targets = 0;
   std::optional<ScoreSums> scores;  // of the predictions before the update, if requested
   bool stop = false;
-  bool skipped = false;  // the gradients were dropped and the weights not updated
+  bool regroup = false;
+  bool has_events = false;  // a process has events for rank 0
+  bool skipped = false;     // the gradients were dropped and the weights not updated
   FlopCount flops{};
   std::optional<double> gradient_norm;      // norm before clipping, if it was computed
   std::optional<GradientNorms> norms = {};  // set if requested and if there are two batches to compare

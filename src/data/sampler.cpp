@@ -70,23 +70,24 @@ Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch
 }
 
 Slice share_slice(std::int64_t batch_samples, const Share& share) {
-  check(share.first >= 0 && share.count >= 0 && share.parts > 0 && share.first + share.count <= share.parts,
+  check(share.first >= 0 && share.count >= 0 && share.first + share.count <= share.parts.number(),
         "a share within the replicas");
   const auto begin_of = [&](std::int64_t part) {
     const std::int64_t units = divided_up(batch_samples, share.unit);
-    return std::min(part_begin(units, share.parts, part) * share.unit, batch_samples);
+    return std::min(share.parts.begin(units, part) * share.unit, batch_samples);
   };
   return {begin_of(share.first), begin_of(share.first + share.count) - begin_of(share.first)};
 }
 
 std::vector<std::int64_t> samples_at_home(std::span<const std::int64_t> batch, const Share& share) {
-  check(share.count > 0 && share.parts % share.count == 0 && share.first % share.count == 0,
-        "equal shares in all processes");
+  const std::int64_t replicas = share.parts.number();
+  check(share.count > 0 && replicas % share.count == 0 && share.first % share.count == 0,
+        "equally many replicas in all processes");
   const auto size = static_cast<std::int64_t>(batch.size());
-  const auto processes = static_cast<std::uint64_t>(share.parts / share.count);
+  const auto processes = static_cast<std::uint64_t>(replicas / share.count);
   const auto own = static_cast<std::uint64_t>(share.first / share.count);
   std::vector<std::int64_t> room;
-  for (std::int64_t first = 0; first < share.parts; first += share.count)
+  for (std::int64_t first = 0; first < replicas; first += share.count)
     room.push_back(share_slice(size, {first, share.count, share.parts, share.unit}).count);
 
   std::vector<std::pair<std::uint64_t, std::size_t>> by_priority;  // lowest priority value first

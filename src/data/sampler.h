@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "core/parts.h"
+
 namespace sluice::data {
 
 [[nodiscard]] std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size);
@@ -32,12 +34,12 @@ struct Slice {
 [[nodiscard]] std::int64_t batches_per_epoch(std::int64_t size, std::int64_t batch_size);
 [[nodiscard]] Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch);
 
-// The replicas of one process: `count` of `parts` replicas in all processes, beginning with `first`. A batch is split
-// in order over all replicas, in units of `unit` samples: sizes differ by at most one unit, larger parts first.
+// The replicas of one process: `count` of those of all processes, beginning with `first`. A batch is split in order
+// over all replicas, in units of `unit` samples.
 struct Share {
   std::int64_t first = 0;
   std::int64_t count = 1;
-  std::int64_t parts = 1;
+  Parts parts = 1;
   std::int64_t unit = 1;
 };
 [[nodiscard]] Slice share_slice(std::int64_t batch_samples, const Share& share);

@@ -108,9 +108,12 @@ void LocalSum::begin_step(const comm::StepStart& start) {
     check(!takes_norms_, "no norms of single replicas in a step with a tree");
     std::vector<NumberRange> ranges;
     for (std::int64_t r = 0; r < replicas(); ++r)
-      ranges.push_back(
-          part_range(start.micro_batches, options_.processes * replicas(), options_.rank * replicas() + r));
+      ranges.push_back(start.parts.range(start.micro_batches, options_.rank * replicas() + r));
     sequence_ = add_in_tree(ranges, start.micro_batches);
+    // A replica 0 without micro-batches takes over the sum of another one.
+    moved_.reset();
+    if (sequence_.sums.size() == 1 && sequence_.sums.front().replica != 0)
+      moved_ = std::exchange(sequence_.sums.front(), Summand{});
   }
   for (BucketState& state : buckets_) {
     for (auto& reported : state.reported) std::fill(reported.begin(), reported.end(), char{0});
@@ -190,6 +193,14 @@ void LocalSum::add_up(BucketState& state) {
     const at::Tensor sum = share_of(state, addition.into).add_(share);
     if (is_in_tree_ && options_.rounds_to_bf16) device::round_to_bf16(sum);
     state.ready[into_replica] = into.record();
+  }
+  if (is_in_tree_ && moved_) {
+    const device::Stream& from = queue_of(state, moved_->replica);
+    const device::Stream& into = queue_of(state, 0);
+    const device::StreamGuard guard(into);
+    share_of(state, {}).copy_(
+        device::transfer(share_of(state, *moved_), state.ready[moved_->replica], into, {.from = from, .into = into}));
+    state.ready[0] = into.record();
   }
   for (const Summand& share : sequence_.sums) {
     if (share.replica == 0) continue;

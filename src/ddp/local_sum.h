@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -34,7 +35,7 @@ class LocalSum {
   struct Options {
     std::size_t bucket_bytes = 0;     // a bucket is closed if the next parameter would exceed this
     Order order = Order::kByDevices;  // kInPairs also applies to CPUs
-    std::int64_t rank = 0, processes = 1;
+    std::int64_t rank = 0;
     bool rounds_to_bf16 = false;  // rounds each sum of a tree
   };
 
@@ -95,6 +96,7 @@ class LocalSum {
   Options options_;
   std::vector<Addition> fixed_additions_;  // of steps without a tree
   TreeAdditions sequence_;                 // of the current step; without a tree, one sum remains in replica 0
+  std::optional<Summand> moved_;           // the only sum, if replica 0 has no part in it
   bool is_in_tree_ = false;
   std::map<device::Device, device::Stream> queues_;  // streams for the additions; empty with one replica
   std::deque<BucketState> buckets_;

@@ -7,7 +7,6 @@
 #include <ATen/ATen.h>
 
 #include "core/check.h"
-#include "core/parts.h"
 #include "core/scores.h"
 #include "core/sum_tree.h"
 
@@ -42,7 +41,6 @@ Reducer::Reducer(std::vector<comm::SyncedStage> stages, ReducerOptions options, 
       local_(std::move(stages),
              {.bucket_bytes = options.bucket_bytes,
               .rank = network.small ? network.small->rank() : 0,
-              .processes = network.small ? network.small->size() : 1,
               .rounds_to_bf16 = options.sends_bf16},
              [this](int stage, int bucket, const device::Event& summed) { on_summed(stage, bucket, summed); }),
       small_(network.small) {
@@ -69,6 +67,7 @@ void Reducer::connect(Network network) {
 
 bool Reducer::begin_step(const comm::StepStart& start) {
   micro_batches_ = start.micro_batches;
+  parts_ = start.parts;
   exchanges_ = false;
   if (micro_batches_ > 0 && processes() > 1) begin_tree(micro_batches_);
   if (!exchanges_) {
@@ -80,7 +79,7 @@ bool Reducer::begin_step(const comm::StepStart& start) {
 
 std::int64_t Reducer::first_micro_batch(int process) const {
   const auto replicas = std::ssize(local_.stages().front().gradients);
-  return part_begin(micro_batches_, processes() * replicas, process * replicas);
+  return parts_.begin(micro_batches_, process * replicas);
 }
 
 void Reducer::begin_tree(std::int64_t micro_batches) {
@@ -161,6 +160,8 @@ at::Tensor Reducer::numbers_of(const comm::Contribution& local, const comm::Repl
   data[1] = static_cast<double>(local.targets);
   data[2] = local.loss_sum;
   data[3] = static_cast<double>(local.stop_votes);
+  data[4] = static_cast<double>(local.regroup_votes);
+  data[5] = static_cast<double>(local.event_votes);
   std::ranges::copy(local.scores, data + kCounts);
   double* of_processes = data + kCounts + scores;
   of_processes[rank()] = static_cast<double>(local.batch);
@@ -214,6 +215,8 @@ comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const comm:
                                       .loss_sum = data[2],
                                       .scores = {data + kCounts, data + kCounts + local.scores.size()},
                                       .stop_votes = static_cast<int>(data[3]),
+                                      .regroup_votes = static_cast<int>(data[4]),
+                                      .event_votes = static_cast<int>(data[5]),
                                       .batch = local.batch}};
   const auto* batches = data + kCounts + local.scores.size();
   for (int process = 0; process < processes(); ++process)

@@ -54,7 +54,7 @@ class Reducer final : public comm::ReplicaSync {
   // process's batch, each process's times, then kNorms numbers if norms are taken, then loss and scores of each
   // micro-batch if these are summed in their order.
   using Times = std::vector<std::vector<SumTimes>>;  // [stage][bucket]
-  static constexpr std::int64_t kCounts = 4;
+  static constexpr std::int64_t kCounts = 6;
   static constexpr std::int64_t kNorms = 4;
   [[nodiscard]] comm::StepOutcome total_of(const comm::Contribution& local, const comm::ReplicaNorms& norms,
                                            const Times& times);
@@ -82,6 +82,7 @@ class Reducer final : public comm::ReplicaSync {
   ReducerOptions options_;
   LocalSum local_;
   std::int64_t micro_batches_ = 0;                            // of the current step, as in comm::StepStart
+  Parts parts_ = 1;                                           // of the current step
   bool exchanges_ = false;                                    // the lines' trees sum the current step
   std::vector<std::unique_ptr<LineSums>> between_processes_;  // [line]; empty with one process
   std::vector<StageBuckets> buckets_of_stage_;                // [stage]; empty with one process

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/median.h"
+
 namespace sluice::ddp {
 
 void SyncTiming::remember(int process, std::span<const SumTimes> theirs, std::span<const SumTimes> ours) {
@@ -11,10 +13,7 @@ void SyncTiming::remember(int process, std::span<const SumTimes> theirs, std::sp
 }
 
 Nanoseconds SyncTiming::clock_difference(int process) const {
-  std::vector<Nanoseconds> sorted(differences_[process].begin(), differences_[process].end());
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  return *middle;
+  return upper_median(std::vector<Nanoseconds>(differences_[process].begin(), differences_[process].end()));
 }
 
 Readiness SyncTiming::readiness(std::span<const std::vector<SumTimes>> of_process) {

@@ -122,12 +122,13 @@ bool Engine::failed_somewhere(bool failed_here) const {
 }
 
 void Engine::apply(Plan plan) {  // a copy: `plan` may refer to composition_.plan
-  Plan with_own_chunks = plan;
-  with_own_chunks.chunks = composition_.plan.chunks;
-  if (plan.chunks != composition_.plan.chunks && with_own_chunks == composition_.plan) {
+  Plan as_composed = plan;       // no composed object depends on these
+  as_composed.chunks = composition_.plan.chunks;
+  as_composed.shares = composition_.plan.shares;
+  if (plan != composition_.plan && as_composed == composition_.plan) {
     if (const auto failure = failure_of([&] { (void)pipeline::make_train_schedule(plan, plan.chunks); }))
       refuse(failure);
-    composition_.plan.chunks = plan.chunks;  // no composed object depends on it
+    composition_.plan = std::move(plan);
     return;
   }
   const Plan old_plan = composition_.plan;

@@ -51,7 +51,7 @@ class Engine {
   [[nodiscard]] TrainStep& step() { return *step_; }
   [[nodiscard]] Recorder& recorder() { return *options_.compose.recorder; }
 
-  // Call before apply(), which discards the sums unless it changes only the number of chunks.
+  // Call before apply(), which discards the sums unless it changes only chunks or shares.
   [[nodiscard]] std::vector<double> take_gradient_norms() { return step_->take_gradient_norms(); }
 
   // State that is not in the plan, from replica 0: copies in CPU memory that do not count against a limit.

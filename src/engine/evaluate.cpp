@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include "core/divided_up.h"
-#include "core/parts.h"
 #include "engine/pass_sums.h"
 #include "engine/train_step.h"
 #include "pipeline/schedule/generators.h"
@@ -37,7 +36,7 @@ EvalStats TrainStep::evaluate(const StepBatch& batch, bool stop, at::Tensor* log
   EvalStats local{.stop = stop};
   std::vector<at::Tensor> logits_of_passes;
   for (const pipeline::MicroBatch& part : split(batch.local, evaluation_passes(batch.local.samples()))) {
-    const MicroBatches micro_batches = split_up(part, chunks);
+    const MicroBatches micro_batches = split_up({part, part.samples() * composition_.processes()}, chunks);
     const pipeline::PassResult result = evaluate_pass(micro_batches, logits != nullptr);
     local.scores += {.loss_sum = sum_of_losses(result), .sums = sum_of_scores(result, *options_.task)};
     for (const comm::ReplicaShare& share : shares_run(result, micro_batches, *options_.task))
@@ -60,7 +59,7 @@ class TrainStep::OrderedEvaluation {
     auto next = numbers.begin();
     logits_.resize(result.micro_batches.size());
     for (std::size_t r = 0; r < result.micro_batches.size(); ++r) {
-      std::int64_t row = part_begin(how_.all, how_.parts, how_.first + static_cast<std::int64_t>(r)) + first;
+      std::int64_t row = how_.of(static_cast<std::int64_t>(r)).begin + first;
       for (const pipeline::MicroBatchResult& own : result.micro_batches[r]) {
         if (!own.has_run) continue;
         rows_[row++].copy_(at::tensor(*next++, at::kDouble));

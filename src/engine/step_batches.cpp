@@ -9,24 +9,46 @@
 namespace sluice::engine {
 
 pipeline::MicroBatchParts TrainStep::parts_of(const StepBatch& batch) const {
-  const std::int64_t replicas = composition_.plan.replicas;
+  const Plan& plan = composition_.plan;
+  const std::int64_t replicas = plan.replicas;
   return {.size = options_.micro_batch,
           .all = divided_up(batch.global_samples, options_.micro_batch),
-          .parts = replicas * composition_.processes(),
+          .parts = Parts(replicas * composition_.processes(), plan.shares),
           .first = replicas * composition_.sync->rank()};
+}
+
+// Micro-batches are as large as with equal shares, so that memory and their statistics stay as they are.
+MicroBatches TrainStep::split_by_shares(const StepBatch& batch, int chunks) const {
+  const Plan& plan = composition_.plan;
+  const auto first = plan.shares.begin() + std::int64_t{plan.replicas} * composition_.sync->rank();
+  const Parts parts(plan.replicas, {first, first + plan.replicas});
+  const std::int64_t replicas = std::ssize(plan.shares);
+  const std::int64_t size = std::max<std::int64_t>(divided_up(batch.global_samples, replicas * chunks), 1);
+  MicroBatches micro_batches;
+  std::size_t most = chunks;
+  for (std::int64_t r = 0; r < plan.replicas; ++r) {
+    const NumberRange own = parts.range(batch.local.samples(), r);
+    const auto count = static_cast<int>(std::max<std::int64_t>(divided_up(own.size(), size), 1));
+    micro_batches.push_back(split(pipeline::part_of(batch.local, own.begin, own.end), count));
+    most = std::max(most, micro_batches.back().size());
+  }
+  for (auto& of_replica : micro_batches)
+    while (of_replica.size() < most) of_replica.push_back(pipeline::part_of(of_replica.back(), 0, 0));
+  return micro_batches;
 }
 
 MicroBatches TrainStep::split_up(const StepBatch& batch, int chunks) const {
   MicroBatches micro_batches;
+  if (options_.micro_batch == 0 && !composition_.plan.shares.empty()) return split_by_shares(batch, chunks);
   if (options_.micro_batch == 0) {
     for (const auto& share : pipeline::split(batch.local, composition_.plan.replicas))
       micro_batches.push_back(split(share, chunks));
     return micro_batches;
   }
   const pipeline::MicroBatchParts how = parts_of(batch);
-  const std::int64_t first = std::min(part_begin(how.all, how.parts, how.first) * how.size, batch.global_samples);
+  const std::int64_t first = std::min(how.of(0).begin * how.size, batch.global_samples);
   check(batch.first == first, "a share of whole micro-batches that begins where the processes before end");
-  const auto most = static_cast<int>(divided_up(how.all, how.parts));
+  const auto most = static_cast<int>(how.parts.largest(how.all));
   micro_batches = deal_out(batch.local, how, composition_.plan.replicas, std::max(chunks, most));
   const auto& fields = options_.task->inputs();
   const auto mask = std::ranges::find(fields, options_.padding_mask);
@@ -53,7 +75,7 @@ pipeline::PassRequest TrainStep::request_for(MicroBatches micro_batches, pipelin
 
 void TrainStep::sum_in_tree(pipeline::PassRequest& request, const pipeline::MicroBatchParts& how, bool takes_digests) {
   for (int r = 0; r < composition_.plan.replicas; ++r)
-    request.tree.push_back({part_range(how.all, how.parts, how.first + r), how.all, options_.rounds_to_bf16});
+    request.tree.push_back({how.of(r), how.all, options_.rounds_to_bf16});
   digests_ = takes_digests ? std::make_shared<LayerDigests>(composition_, how.all) : nullptr;
   request.watch = digests_;
 }

@@ -85,7 +85,9 @@ struct TrainStep::Contributed {
 
 TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_t step, int chunks,
                                              double gradient_scale, const StepRequest& wanted) {
-  auto request = request_for(split_up(batch, chunks), schedule_of(chunks));
+  MicroBatches of_batch = split_up(batch, chunks);
+  const pipeline::Schedule& schedule = schedule_of(static_cast<int>(of_batch.front().size()));
+  auto request = request_for(std::move(of_batch), schedule);
   if (options_.micro_batch > 0) sum_in_tree(request, parts_of(batch), wanted.takes_digests);
   request.context.training = true;
   request.context.step = step;
@@ -109,7 +111,9 @@ TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_
   Contributed own{.result = run_training_pass(std::move(request), chunks), .first = first};
   own.local = {.loss_sum = sum_of_losses(own.result),
                .scores = wanted.counts_scores ? sum_of_scores(own.result, *options_.task) : std::vector<double>(),
-               .stop_votes = wanted.stop ? 1 : 0,
+               .stop_votes = static_cast<int>(wanted.stop),
+               .regroup_votes = static_cast<int>(wanted.regroup),
+               .event_votes = static_cast<int>(wanted.has_events),
                .batch = batch.number};
   if (options_.micro_batch > 0)
     own.local.of_micro_batches = numbers_of_micro_batches(own.result, *options_.task, wanted.counts_scores);
@@ -141,6 +145,8 @@ StepStats TrainStep::stats_of(const Contributed& own, const comm::StepOutcome& o
                   .samples = total.samples,
                   .targets = total.targets,
                   .stop = total.stop_votes > 0,
+                  .regroup = total.regroup_votes > 0,
+                  .has_events = total.event_votes > 0,
                   .skipped = outcome.update == comm::Update::kSkipped,
                   .flops = flops_of_all(own.result.flops, own.local.samples, total.samples)};
   if (counts_scores)
@@ -159,7 +165,8 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
                               .is_trial = wanted.is_trial,
                               .gradient_scale = 1.0 / scaled_by,
                               .takes_norms = wanted.take_norms,
-                              .micro_batches = is_in_order ? parts_of(batch).all : 0};
+                              .micro_batches = is_in_order ? parts_of(batch).all : 0,
+                              .parts = is_in_order ? parts_of(batch).parts : 1};
   if (composition_.sync->begin_step(start)) take_weights();
   std::optional<BufferSnapshot> before;
   if (composition_.sync->may_skip()) before.emplace(composition_);

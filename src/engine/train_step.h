@@ -68,6 +68,8 @@ struct StepRequest {
   bool counts_scores = false;  // the same in every process
   bool keep_logits = false;
   bool stop = false;           // this process wants the run to stop after the step
+  bool regroup = false;        // this process wants a new group of processes after the step
+  bool has_events = false;     // an observer of this process has events for rank 0
   bool takes_digests = false;  // for last_digests(); requires options.micro_batch; the same in every process
   bool take_norms = false;     // for the gradient noise scale (noise_norms.h); the same in every process
   bool is_trial = false;       // no update follows, and a failure is not explained
@@ -131,8 +133,10 @@ class TrainStep {
  private:
   [[nodiscard]] int evaluation_passes(std::int64_t samples) const;
   [[nodiscard]] pipeline::PassRequest request_for(MicroBatches micro_batches, pipeline::Schedule schedule) const;
-  // [replica][micro-batch]; with options.micro_batch at least `chunks` of them.
+  // [replica][micro-batch], equally many for each replica: `chunks`, or more if options.micro_batch or the plan's
+  // shares need them. Those left over are empty.
   [[nodiscard]] MicroBatches split_up(const StepBatch& batch, int chunks) const;
+  [[nodiscard]] MicroBatches split_by_shares(const StepBatch& batch, int chunks) const;
   [[nodiscard]] pipeline::MicroBatchParts parts_of(const StepBatch& batch) const;
   // With options.micro_batch: the order of the pass's sums, and digests if they are taken.
   void sum_in_tree(pipeline::PassRequest& request, const pipeline::MicroBatchParts& how, bool takes_digests);

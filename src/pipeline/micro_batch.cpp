@@ -68,7 +68,7 @@ std::vector<std::vector<MicroBatch>> deal_out(const MicroBatch& batch, const Mic
   std::vector<std::vector<MicroBatch>> all;
   std::int64_t begin = 0;
   for (int replica = 0; replica < replicas; ++replica) {
-    const std::int64_t own = part_range(how.all, how.parts, how.first + replica).size();
+    const std::int64_t own = how.of(replica).size();
     check(own <= per_replica, "at least as many micro-batches in the schedule as a replica gets");
     auto& of_replica = all.emplace_back();
     for (int i = 0; i < per_replica; ++i) {

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "core/parts.h"
 #include "nn/layer.h"
 
 namespace sluice::pipeline {
@@ -42,13 +43,15 @@ struct MicroBatch {
 
 [[nodiscard]] std::vector<MicroBatch> split(const MicroBatch& batch, int parts);
 
-// How the micro-batches of a step are distributed: consecutive parts (core/parts.h), one for each replica of all
-// processes.
+// How the micro-batches of a step are distributed: consecutive parts, one for each replica of all processes.
 struct MicroBatchParts {
   std::int64_t size = 1;   // samples of a micro-batch; the last one may be shorter
   std::int64_t all = 0;    // micro-batches of the step
-  std::int64_t parts = 1;  // replicas of all processes
+  Parts parts = 1;         // replicas of all processes
   std::int64_t first = 0;  // number of this process's first replica
+
+  // Numbers of the micro-batches of a replica of this process.
+  [[nodiscard]] NumberRange of(std::int64_t replica) const { return parts.range(all, first + replica); }
 };
 
 // [replica][micro-batch]: `batch`, the samples of this process, cut into its micro-batches. Each replica has

@@ -64,10 +64,7 @@ void ConsoleSink::log_end(const SummaryReport& report) const {
       totals.steps < report.steps_done ? concat("of ", counted(totals.steps, "step"), " since the resume") : "";
   if (!totals.slots.empty()) log_table(time_table(mean_times(totals.slots), {}, totals.steps, facts_.processes, which));
   if (const std::string line = prediction_line(report.fields.at("predicted")); !line.empty()) log_info(line);
-  if (totals.evaluation + totals.checkpoints > 0) {
-    log_info("between the steps: evaluation ", human_duration(to_s(totals.evaluation)), ", checkpoints ",
-             human_duration(to_s(totals.checkpoints)));
-  }
+  if (const std::string line = report.goodput.text(); !line.empty()) log_info(line);
   const double flops_per_s = per_second(all_flops(totals.flops), totals.duration);
   const auto mfu = utilisation(totals.flops, totals.device_s, facts_);
   const std::string of_peak =

@@ -11,6 +11,7 @@
 #include <protozero/pbf_writer.hpp>
 #include <system_error>
 
+#include "core/clock.h"
 #include "core/concat.h"
 #include "core/host.h"
 #include "report/crc32c.h"
@@ -61,10 +62,6 @@ void append_word(std::string& bytes, Word word) {
   bytes.append(raw.data(), raw.size());
 }
 
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 void add_toml(protozero::pbf_writer& writer, const std::string& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -96,8 +93,8 @@ std::string hparams_content(double wall_time, std::span<const Setting> settings)
 // Returns an unused file name in `dir`: a second writer of this process in the same second gets the next <n>.
 fs::path new_event_file(const fs::path& dir) {
   storage::make_directories(dir);
-  const auto stem = concat("events.out.tfevents.", static_cast<std::int64_t>(seconds_since_1970()), ".", host_name(),
-                           ".", ::getpid());
+  const auto stem =
+      concat("events.out.tfevents.", static_cast<std::int64_t>(unix_s()), ".", host_name(), ".", ::getpid());
   for (int n = 0;; ++n) {
     auto file = dir / concat(stem, ".", n);
     if (std::error_code ignored; !fs::exists(file, ignored)) return file;
@@ -185,21 +182,21 @@ std::string text_event(double wall_time, std::int64_t step, std::string_view tag
 }
 
 EventWriter::EventWriter(const fs::path& dir, std::optional<std::int64_t> first_step) : file_(new_event_file(dir), 0) {
-  const auto now = seconds_since_1970();
+  const auto now = unix_s();
   file_.append(event_record(version_event(now)));
   if (first_step) file_.append(event_record(session_start_event(now, *first_step)));
 }
 
 void EventWriter::scalar(std::int64_t step, std::string_view tag, double value) {
-  file_.append(event_record(scalar_event(seconds_since_1970(), step, tag, static_cast<float>(value))));
+  file_.append(event_record(scalar_event(unix_s(), step, tag, static_cast<float>(value))));
 }
 
 void EventWriter::hparams(std::span<const Setting> settings) {
-  file_.append(event_record(hparams_event(seconds_since_1970(), settings)));
+  file_.append(event_record(hparams_event(unix_s(), settings)));
 }
 
 void EventWriter::text(std::int64_t step, std::string_view tag, std::string_view markdown) {
-  file_.append(event_record(text_event(seconds_since_1970(), step, tag, markdown)));
+  file_.append(event_record(text_event(unix_s(), step, tag, markdown)));
 }
 
 }  // namespace sluice::report

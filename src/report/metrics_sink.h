@@ -1,6 +1,7 @@
 // metrics_sink: writes every record of a run as a line of metrics.jsonl (metrics_writer.h).
 #pragma once
 
+#include "core/clock.h"
 #include "report/metrics_writer.h"
 #include "report/run_sink.h"
 
@@ -11,7 +12,9 @@ class MetricsSink final : public RunSink {
   MetricsSink(const std::filesystem::path& file, MetricsPosition start) : writer_(file, start) {}
 
   void plan(const RunFacts&, const nlohmann::ordered_json& description, std::int64_t) override {
-    event("plan", description);
+    nlohmann::ordered_json fields = description;
+    fields["unix_s"] = unix_s();  // time_s leaves out the time between two starts
+    event("plan", fields);
   }
   void step(const StepReport& report) override { event("step", report.fields); }
   void epoch(const EpochReport& report) override { event("epoch", report.fields); }

@@ -166,7 +166,8 @@ std::string times_text(const RunLog& log, const Json& run) {
 // Values from the run's end cover only its last start.
 std::string since_text(const RunLog& log) { return log.resumed_at ? " since the resume" : ""; }
 
-std::string between_text(const RunLog& log, const Json& run) {
+std::string goodput_text(const RunLog& log, const Json& run) {
+  if (const std::string text = log.goodput.text(); !text.empty()) return text + "\n";
   const Number evaluation = number_at(run, "evaluation_s"), checkpoints = number_at(run, "checkpoints_s");
   if (!evaluation || !checkpoints) return "";
   return concat("between the steps", since_text(log), ": evaluation ", human_duration(*evaluation), ", checkpoints ",
@@ -236,6 +237,8 @@ std::string counts_text(const RunLog& log) {
   std::vector<std::string> parts{counted(log.count("eval"), "evaluation"),
                                  counted(static_cast<std::int64_t>(log.checkpoints.size()), "checkpoint")};
   for (const char* event : {"resume", "fault", "transition"}) parts.push_back(counted(log.count(event), event));
+  if (log.count("lost") > 0) parts.push_back(concat(counted(log.count("lost"), "process"), " lost"));
+  if (log.count("joined") > 0) parts.push_back(concat(counted(log.count("joined"), "process"), " joined"));
   return join(parts, ", ");
 }
 
@@ -357,7 +360,7 @@ std::string RunReport::text() const {
                   of.is_torn ? "; the only line of metrics.jsonl is incomplete" : "");
   const Json run = printable_json(safe.json());
   return concat(of.dir.string(), ": ", outcome_text(of, run), "\n", what_ran(run), "\n", times_text(of, run), "\n",
-                details_text(run), rates_text(of, run), "\n", server_text(run), between_text(of, run), "peak memory",
+                details_text(run), rates_text(of, run), "\n", server_text(run), goodput_text(of, run), "peak memory",
                 since_text(of), ": ", memory_text(run), "\n", counts_text(of), "\n", evaluations_text(of),
                 notes_text(safe), "\n", advice_text(of, run));
 }

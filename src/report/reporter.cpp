@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.h"
+#include "core/log.h"
 #include "report/console_sink.h"
 #include "report/csv_sink.h"
+#include "report/record_lines.h"
 #include "report/step_fields.h"
 #include "report/tensorboard_sink.h"
 
@@ -141,6 +144,19 @@ ordered_json Reporter::predicted_fields(const ordered_json& peaks) const {
   return prediction_fields(prediction_, measured);
 }
 
+// From the records, because another process may have kept the earlier ones.
+Goodput Reporter::goodput_so_far() const {
+  Goodput goodput;
+  try {
+    const auto add = [&](const ordered_json& line, const std::string& event) { goodput.add(line, event); };
+    static_cast<void>(read_records(run_dir_.metrics_file(), add, whole_lines_of(run_dir_.metrics_file())));
+  } catch (const Error& error) {
+    log_warning("the goodput is unknown: ", error.what());
+    return {};
+  }
+  return goodput;
+}
+
 ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_done) {
   if (epoch_is_over_) end_epoch(nullptr);
   const double wall_s = metrics_->time_s();
@@ -154,9 +170,12 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   fields.update(summary_fields(totals_, is_known ? &advice : nullptr, last_eval_, facts_));
   if (is_known) fields["advice_steps"] = advised.steps;
   fields["predicted"] = predicted_fields(peaks_of_steps_.value_or(fields["peak_memory_bytes"]));
+  const Goodput goodput = goodput_so_far();
+  fields.update(goodput.json());
   const auto train_loss = last_step_ ? std::optional(epoch_.loss()) : std::nullopt;
   for (const auto& sink : sinks_)
-    sink->summary({outcome, steps_done, wall_s, totals_, advice, advised.steps, train_loss, last_eval_, fields});
+    sink->summary(
+        {outcome, steps_done, wall_s, totals_, goodput, advice, advised.steps, train_loss, last_eval_, fields});
   static_cast<void>(sync());
   return fields;
 }

@@ -13,6 +13,7 @@
 
 #include "profiler/network.h"
 #include "report/event_writer.h"
+#include "report/goodput.h"
 #include "report/metrics_sink.h"
 #include "report/prediction.h"
 #include "report/run_sink.h"
@@ -63,6 +64,7 @@ class Reporter {
  private:
   void add_to_epoch(const StepRecord& record);
   void end_epoch(const EvalRecord* evaluation);
+  [[nodiscard]] Goodput goodput_so_far() const;
   // The field "predicted" of a summary. peaks: peak memory by device.
   [[nodiscard]] nlohmann::ordered_json predicted_fields(const nlohmann::ordered_json& peaks) const;
   // Covers the steps left under the current plan, and evaluations and checkpoints at their times so far.

@@ -32,9 +32,10 @@ class Reader {
   void add(const Json& line, const std::string& event) {
     ++log_.counts[event];
     log_.time_s = number_at(line, "time_s").value_or(log_.time_s);
+    log_.goodput.add(line, event);
     if (event == "step") add_step(line);
     if (event == "eval") add_evaluation(line);
-    if (event == "plan") log_.plan = line;
+    if (event == "plan") add_plan(line);
     if (event == "fault") log_.fault = line;
     if (event == "fault") log_.ends_in_fault = true;
     if (event == "checkpoint") add_checkpoint(line);
@@ -64,10 +65,19 @@ class Reader {
     if (event == "ranks") log_.ranks = line.value("ranks", Json(nullptr));
     if (event == "kernels") log_.kernels = line;
     if (event == "operators") log_.operators = line;
+    changes_plan_ = event == "transition";
     if (event == "transition") log_.plan_since = integer_at(line, "step").value_or(log_.plan_since);
     if (event == "ps") log_.server = line;
     if (event == "push") add_push(log_.workers, line);
     if (event == "worker") add_worker_event(log_.workers, line);
+  }
+
+  // At a start, or after a change of plan.
+  void add_plan(const Json& line) {
+    log_.plan = line;
+    if (changes_plan_ || log_.steps == 0) return;
+    log_.resumed_at = log_.last_step;  // also if processes were lost or have joined
+    log_.steps_since_resume = 0;
   }
 
   void add_step(const Json& line) {
@@ -102,6 +112,7 @@ class Reader {
 
   RunLog log_;
   RecordSums sums_;
+  bool changes_plan_ = false;  // the last line was a `transition`
 };
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "report/goodput.h"
 #include "report/record_fields.h"
 #include "report/record_lines.h"
 #include "report/worker_totals.h"
@@ -45,6 +46,7 @@ struct RunLog {
   nlohmann::ordered_json kernels = nullptr;
   nlohmann::ordered_json operators = nullptr;
   double time_s = 0;
+  Goodput goodput;
 
   std::map<std::string, std::int64_t, std::less<>> counts;  // records by event
   std::int64_t steps = 0;

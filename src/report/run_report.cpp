@@ -135,6 +135,8 @@ Json RunReport::json() const {
   report["recorded_steps"] = log.steps;
   report["resumed_at"] = log.resumed_at ? Json(*log.resumed_at) : Json(nullptr);
   report["wall_s"] = log.wall_s();
+  const Json goodput = log.goodput.json();
+  for (const char* name : {"goodput", "lost_s"}) report[name] = value_at(goodput, name);
   add_measurements(report, log);
   add_evaluations(report, log);
   add_server(report, *this);

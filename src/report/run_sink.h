@@ -9,6 +9,7 @@
 
 #include "core/recorder.h"
 #include "profiler/network.h"
+#include "report/goodput.h"
 #include "report/run_totals.h"
 #include "report/step_record.h"
 
@@ -36,6 +37,7 @@ struct SummaryReport {
   std::int64_t steps_done = 0;
   double wall_s = 0;
   const RunTotals& totals;
+  const Goodput& goodput;  // of the whole run
   const std::vector<tune::Advice>& advice;
   std::int64_t advice_steps = 0;  // number of last steps that the advice is based on
   std::optional<double> train_loss;

@@ -57,6 +57,14 @@ void TensorBoardSink::scalars_of_step(std::int64_t step, const ordered_json& fie
   if (const auto busy = mean_in(fields, "device_busy")) events_.scalar(step, "device_busy", *busy);
 }
 
+void TensorBoardSink::summary(const SummaryReport& report) {
+  const nlohmann::ordered_json goodput = report.goodput.json();
+  if (goodput.empty()) return;
+  events_.scalar(report.steps_done, "goodput", goodput.at("goodput").get<double>());
+  for (const auto& [cause, seconds] : goodput.at("lost_s").items())
+    events_.scalar(report.steps_done, concat("lost_s/", cause), seconds.get<double>());
+}
+
 void TensorBoardSink::scores_in(const ordered_json& fields, std::int64_t step, const char* what) {
   for (const Score& score : scores_) {
     const auto field = fields.find(score.name);

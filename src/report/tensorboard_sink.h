@@ -23,6 +23,7 @@ class TensorBoardSink final : public RunSink {
   void step(const StepReport& report) override { scalars_of_step(report.record.step, report.fields); }
   void epoch(const EpochReport& report) override { scalars_of_epoch(report.fields); }
   void eval(const EvalRecord& record, const nlohmann::ordered_json& fields, bool ends_epoch) override;
+  void summary(const SummaryReport& report) override;
   void sync() override { events_.sync(); }
 
  private:

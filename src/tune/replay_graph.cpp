@@ -6,19 +6,12 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/median.h"
 
 namespace sluice::tune {
 namespace {
 
 double length(Nanoseconds begin, Nanoseconds end) { return static_cast<double>(end - begin); }
-
-// For an even count, the upper of the two middle values, because it was recorded.
-Nanoseconds upper_median(std::vector<Nanoseconds> times) {
-  if (times.empty()) return 0;
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::ranges::nth_element(times, middle);
-  return *middle;
-}
 
 const Span& span_at(const StepSpans& step, const SpanAt& at) { return step.slots[at.slot].spans[at.span]; }
 
@@ -30,7 +23,7 @@ Nanoseconds median_wake_up(const StepSpans& step, const std::vector<RecordedMess
     const Span &sent = span_at(step, message.sent), &waited = span_at(step, message.waited);
     if (has_waited(sent, waited)) wake_ups.push_back(waited.end - sent.end);
   }
-  return upper_median(std::move(wake_ups));
+  return wake_ups.empty() ? 0 : upper_median(std::move(wake_ups));
 }
 
 // Additional time applies to whole actions, not to parts nested in them.

@@ -4,53 +4,20 @@
     elastic_test.py [unittest options]        SLUICE_BINARY names the binary; KILLS: random kills
 """
 
-import json
 import os
-import pathlib
 import random
 import signal
-import tempfile
 import time
 import unittest
 
 import long_tests
 import sluice_cli as cli
+from elastic_runs import ElasticCase
 
-STEPS = 24
 KILLS = int(os.environ.get("KILLS", "200" if long_tests.RUN else "4"))
 
 
-class Elastic(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        cls.config = cls.configuration("elastic")
-        cls.reference = cls.folder / "reference"
-        cli.must_run("train", cls.config, "--run-dir", cls.reference)
-        cls.digest = cls.digest_of(cls.reference)
-
-    @classmethod
-    def configuration(cls, name, **tables):
-        tables = {"model": {"name": "resnet8", "image_size": 16}, "data": {"name": "shapes", "samples": 76},
-                  "device": {"list": "cpu", "threads": 1}, "log": {"digest_every": 1, "tensorboard": False},
-                  "train": {"steps": STEPS, "global_batch": 24, "micro_batch": 4, "eval_batch": 16, "eval_every_steps": 10,
-                            "optimizer": "adamw", "lr": 2e-3, "clip_norm": 1.0, "seed": 5, "reproducible": "layout"},
-                  "checkpoint": {"every_steps": 7, "keep": 100}, "replicas": {"elastic": True}} | tables
-        return cli.write_config(cls.folder / f"{name}.toml", **tables)
-
-    @staticmethod
-    def digest_of(run):
-        return json.loads(cli.must_run("digest", run, "--json").stdout)
-
-    def check(self, run, done, lost):
-        """Every process but the lost ones ends well, with the bits of the undisturbed run and one record a step."""
-        for rank, process in enumerate(done):
-            self.assertEqual(process.returncode, -9 if rank in lost else 0, f"rank {rank}: {process.stderr[-3000:]}")
-        self.assertEqual(self.digest_of(run), self.digest)
-        compared = cli.run("compare", self.reference, run, "--json")
-        self.assertEqual(compared.returncode, 0, compared.stdout)
-        self.assertEqual([event["step"] for event in cli.events(run, "step")], list(range(1, STEPS + 1)))
-
+class Elastic(ElasticCase):
     def test_a_process_dies_at_a_step(self):
         for number, (victim, at) in enumerate([(2, "gradients-summed:5"), (0, "gradients-summed:9"), (1, "weights-updated:8"),
                                                (0, "weights-updated:3")]):
@@ -79,7 +46,6 @@ class Elastic(unittest.TestCase):
     def check_kills(self, run, done, victims):
         # A victim may have been done before.
         self.check(run, done, [victim for victim in victims if done[victim].returncode == -9])
-
 
     def test_a_stopped_process_does_not_come_back(self):
         run = self.folder / "stopped"
@@ -147,7 +113,7 @@ class Elastic(unittest.TestCase):
         self.assertEqual((lost["rank"], lost["cause"]), (1, "its connection ended"))
         self.assertIn(lost["step"], (5, 6))
         self.assertGreater(lost["next_step_ms"], 0)
-        self.assertIn("lost rank 1 (host ", done[0].stderr)
+        self.assertIn("lost process 1 (host ", done[0].stderr)
 
 
 if __name__ == "__main__":

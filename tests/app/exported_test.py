@@ -203,14 +203,17 @@ class WholeRuns(Exported):
         self.assert_equal(pipeline={"stages": 2, "chunks": 2, "schedule": "zb-h1", "batch_norm": "deferred",
                                     "partition": [5, 5]})
 
+    @long_tests.only("CI has pipelines")
     def test_replicas_with_synchronised_norms_equal_the_built_in_model(self):
         self.assert_equal(replicas={"local": 2}, pipeline={"batch_norm": "sync"}, train={"global_batch": 9, "steps": self.STEPS})
 
+    @long_tests.only("a step equals PyTorch's in graph_training_equals_torch in CI")
     def test_freezing_equals_the_built_in_model(self):
         tables = {"freeze": {"policy": "schedule", "schedule": ["1: 3"], "elastic": False}}
         run = self.assert_equal(**tables, train={"steps": max(16, self.STEPS)})
         self.assertGreater(cli.column(run, "frozen_layers")[-1], 0)
 
+    @long_tests.only("one more shape of a pipeline")
     def test_an_elastic_pipeline_equals_the_built_in_model(self):
         # Where the pipeline shrinks depends on measured times, the losses do not.
         self.assert_equal(freeze={"policy": "schedule", "schedule": ["1: 4"], "elastic": True}, train={"steps": max(16, self.STEPS)},
@@ -361,6 +364,7 @@ class OwnModels(Exported):
                 error = (out[f"grad/{name}"] - parameter.grad).norm() / parameter.grad.norm()
                 self.assertLess(error, 0.03, name)
 
+    @long_tests.only("the test before has bfloat16 in CI")
     def test_bfloat16_leaves_out_what_autocast_leaves_out(self):
         class Exact(nn.Module):
             def __init__(self):

@@ -189,6 +189,22 @@ class SlurmTest(LaunchedCase):
         done.stdout += log.read_text()
         return done
 
+    def submit(self, name, config, log):
+        """The number of a job of two tasks that goes on until it is cancelled."""
+        submitted = self.cluster.run(
+            "sbatch", "--parsable", "--nodes=1", "--ntasks=2", "--ntasks-per-node=2", f"--output={log}",
+            EXAMPLES / "slurm" / name, config, cwd=self.folder, SLUICE=str(pathlib.Path(cli.BINARY).resolve()),
+            RUN_DIR=str(self.run_dir))
+        job = submitted.stdout.strip()
+        self.assertRegex(job, r"^\d+$", text_of(submitted))
+        self.addCleanup(self.end, job)
+        return job
+
+    def end(self, job):
+        """Its processes write to the test's folder until then."""
+        self.cluster.run("scancel", job)
+        cli.wait_for(lambda: not self.cluster.run("squeue", "--noheader", f"--jobs={job}").stdout, "the job ends")
+
     @long_tests.only("one more job; the next test trains by it, too")
     def test_the_example_trains(self):
         self.assert_ran_as_two(self.example(self.config), "Slurm (srun)")
@@ -199,13 +215,7 @@ class SlurmTest(LaunchedCase):
         # Slurm itself sends the signal only with minutes to go; a job can be sent it at any time.
         long = configuration(self.folder, steps=100000)
         log = self.folder / "example.log"
-        submitted = self.cluster.run(
-            "sbatch", "--parsable", "--nodes=1", "--ntasks=2", "--ntasks-per-node=2", f"--output={log}",
-            EXAMPLES / "slurm" / "train.sbatch", long, cwd=self.folder, SLUICE=str(pathlib.Path(cli.BINARY).resolve()),
-            RUN_DIR=str(self.run_dir))
-        job = submitted.stdout.strip()
-        self.assertRegex(job, r"^\d+$", text_of(submitted))
-        self.addCleanup(self.cluster.run, "scancel", job)
+        job = self.submit("train.sbatch", long, log)
         metrics = self.run_dir / "metrics.jsonl"
         cli.wait_for(lambda: metrics.exists() and '"step":5,' in metrics.read_text(), "the job trains")
         self.cluster.run("scancel", "--batch", "--signal=USR1", job)
@@ -216,6 +226,18 @@ class SlurmTest(LaunchedCase):
         resumed = self.example(long, "--set", f"train.steps={self.steps_done() + 2}")
         self.assertEqual(resumed.returncode, 0, text_of(resumed))
         self.assertEqual(len(cli.events(self.run_dir, "resume")), 1)
+
+    def test_the_elastic_example_takes_a_lost_process_back(self):
+        long = configuration(self.folder, steps=100000)
+        log = self.folder / "elastic.log"
+        job = self.submit("elastic.sbatch", long, log)
+        cli.wait_for(lambda: cli.events(self.run_dir, "step"), "the job trains")
+        # Rank 0: the other one takes over its address, directory and records.
+        subprocess.run(["pkill", "-9", "-o", "-f", f"train.*--run-dir {self.run_dir}"], check=True)
+        cli.wait_for(lambda: cli.events(self.run_dir, "joined"), "the process is taken back")
+        self.assertEqual(len(cli.events(self.run_dir, "lost")), 1)
+        self.cluster.run("scancel", "--signal=TERM", job)
+        cli.wait_for(lambda: "saved" in log.read_text(), "a checkpoint is saved")
 
     def steps_done(self):
         return cli.events(self.run_dir, "step")[-1]["step"]

@@ -3,8 +3,8 @@
 
     layouts_test.py [unittest options]        SLUICE_BINARY names the binary; LAYOUTS: random layouts of each model
 
-A layout: stages, virtual stages, schedule, partition, recomputation, replicas, processes, size of buckets, changes of
-plan in mid-run, and kills with a resume in another layout. The first run of each model is the reference: one device.
+A layout: stages, virtual stages, schedule, partition, recomputation, replicas, processes, their shares, size of buckets,
+changes of plan in mid-run, and kills with a resume in another layout. The first run of each model is the reference: one device.
 """
 
 import json
@@ -66,7 +66,10 @@ class Layouts(unittest.TestCase):
             most = max(1, 8 // stages)
             replicas = rng.randint(1, min(3, most))
             processes = rng.randint(1, min(4, max(1, most // replicas)))
-            parts.append((processes, cli.options(pipeline=pipeline, replicas={"local": replicas, "bucket_mb": rng.choice([0.01, 25])})))
+            of_replicas = {"local": replicas, "bucket_mb": rng.choice([0.01, 25])}
+            if rng.random() < 0.3:
+                of_replicas["shares"] = [rng.randint(1, 3) for _ in range(processes * replicas)]
+            parts.append((processes, cli.options(pipeline=pipeline, replicas=of_replicas)))
         return parts
 
     def run_layout(self, config, run, parts, rng):
@@ -80,7 +83,7 @@ class Layouts(unittest.TestCase):
                                   if processes > 1 else
                                   [cli.start("train", config, "--run-dir", run, *options, *resume, env=os.environ | at)])
             if 2 in [process.returncode for process in done]:
-                self.assertRegex(cli.error_of(done[0]), "micro-batches|chunks|layers", done[0].stderr)
+                self.assertRegex(cli.error_of(done[0]), "micro-batch|chunks|layers", done[0].stderr)
                 return None
             if not at:
                 self.assertEqual([process.returncode for process in done], [0] * processes, done[0].stderr[-3000:])

@@ -27,5 +27,21 @@ TEST(ShareOfCores, CoresThatSeveralProcessesMayRunOnAreShared) {
   EXPECT_EQ(cores_of_rank({{"a", {}}}, 0), 0);
 }
 
+TEST(PlaceOfRank, ProcessesThatDoNotKnowTheirsTakeTheLowestFreeOnes) {
+  const auto place = [](const std::vector<MachineCores>& of_ranks, int rank) {
+    const LocalPlace found = place_of_rank(of_ranks, rank);
+    return std::pair(found.rank, found.size);
+  };
+  const MachineCores a{"a", {0}}, b{"b", {0}};
+  EXPECT_EQ(place({a, b, a}, 0), std::pair(0, 2));
+  EXPECT_EQ(place({a, b, a}, 1), std::pair(0, 1));
+  EXPECT_EQ(place({a, b, a}, 2), std::pair(1, 2));
+  EXPECT_EQ(place({{"a", {0}}, {"a", {1}}}, 1), std::pair(1, 2)) << "bound to cores of their own";
+  const MachineCores first{"a", {0}, 1}, second{"a", {0}, 3};
+  EXPECT_EQ(place({second, a, first, a}, 1), std::pair(0, 4)) << "in place of a lost process";
+  EXPECT_EQ(place({second, a, first, a}, 3), std::pair(2, 4));
+  EXPECT_EQ(place({second, a, first, a}, 0), std::pair(3, 4));
+}
+
 }  // namespace
 }  // namespace sluice::comm

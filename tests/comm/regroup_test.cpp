@@ -1,7 +1,8 @@
-// Regrouping after losses, explored exhaustively: all orders in which messages arrive, processes stop training, die and
-// are suspected.
+// Regrouping after losses and for guests, explored exhaustively: all orders in which messages arrive, processes stop
+// training, die and are suspected.
 #include "comm/regroup.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <vector>
 
 namespace sluice::comm {
@@ -28,6 +30,7 @@ struct Network {
   std::set<std::pair<int, int>> ends;      // (who sees it, whose end): the connection has ended behind its messages
   std::set<std::pair<int, int>> silences;  // (who, whom): still to be seen
   int deaths_left = 0;
+  int vote = -1;  // number of the last group that stops training for a guest
 
   auto operator<=>(const Network&) const = default;
 };
@@ -36,12 +39,19 @@ struct Network {
 class Explorer {
  public:
   // silences: (who, whom) a process may begin to suspect. are_cut_off: then no message passes between the two, either.
-  Explorer(int processes, int deaths, std::set<std::pair<int, int>> silences = {}, bool are_cut_off = false) {
+  // guests: processes that want to join.
+  Explorer(int processes, int deaths, std::set<std::pair<int, int>> silences = {}, bool are_cut_off = false,
+           int guests = 0) {
     if (are_cut_off) cut_ = silences;
     Group all{.number = 0};
     for (int member = 0; member < processes; ++member) all.members.push_back(member);
     Network start{.silences = std::move(silences), .deaths_left = deaths};
-    for (const int member : all.members) start.processes.emplace_back(member, all);
+    for (int process = 0; process < processes + guests; ++process) start.processes.emplace_back(process, all);
+    for (int guest = processes; guest < processes + guests; ++guest) {
+      start.has_stopped.insert(guest);
+      start.processes[guest].ready(kNoState);
+      for (auto& [to, message] : start.processes[guest].take_outbox()) start.links[{guest, to}].push_back(message);
+    }
     add(std::move(start));
   }
 
@@ -132,7 +142,15 @@ class Explorer {
         die(next, member);
         add(std::move(next));  // not a turn that must come
       }
-      if (network.processes[member].is_disturbed() && !network.has_stopped.contains(member)) {
+      const Regroup& process = network.processes[member];
+      if (process.has_guests() && process.group().number > network.vote) {
+        Network next = network;
+        next.vote = process.group().number;
+        add(std::move(next));
+        has_turned = true;
+      }
+      const bool must_stop = process.is_disturbed() || process.group().number <= network.vote;
+      if (must_stop && !network.has_stopped.contains(member)) {
         Network next = network;
         next.has_stopped.insert(member);
         next.processes[member].ready(/*steps_done=*/10 + member % 2);
@@ -179,6 +197,38 @@ TEST(Regroup, AnyDeathsAtAnyMomentLeaveTheLivingTogether) {
   }
 }
 
+TEST(Regroup, GuestsJoinWhoeverDiesAtAnyMoment) {
+  for (const auto& [processes, deaths, guests] :
+       std::vector<std::tuple<int, int, int>>{{1, 0, 1}, {1, 1, 1}, {2, 0, 2}, {2, 1, 1}, {2, 2, 1}, {3, 1, 1}}) {
+    Explorer explorer(processes, deaths, {}, false, guests);
+    explorer.run(expect_all_living_go_on);
+    EXPECT_GT(explorer.ends(), 0);
+  }
+}
+
+TEST(Regroup, OnlyTheCoordinatorAsksForAGuest) {
+  const Group both{.number = 0, .members = {0, 1}};
+  for (const int self : {0, 1}) {
+    Regroup member(self, both);
+    member.receive(2, {.kind = RegroupMessage::Kind::kReady, .steps_done = kNoState, .group = both});
+    EXPECT_EQ(member.has_guests(), self == 0);
+    EXPECT_FALSE(member.is_disturbed());
+  }
+}
+
+TEST(Regroup, AGuestThatMissesAMemberOrIsMissedByOneGivesUp) {
+  const Group both{.number = 0, .members = {0, 1}}, later{.number = 1, .members = {0, 1}};
+  Regroup misses(2, both);
+  misses.ready(kNoState);
+  misses.lost(0, /*is_dead=*/false);
+  EXPECT_THAT(misses.why_not(), testing::HasSubstr("process 0 of the run sends no heartbeats"));
+  Regroup is_missed(2, both);
+  is_missed.ready(kNoState);
+  is_missed.receive(0, {.kind = RegroupMessage::Kind::kCommit, .group = later});
+  is_missed.receive(1, {.kind = RegroupMessage::Kind::kLost, .number = 0, .member = 2});  // which has not heard of it
+  EXPECT_THAT(is_missed.why_not(), testing::HasSubstr("go on without this one"));
+}
+
 // No two living processes go on in different groups.
 void expect_one_group(const Network& network) {
   std::optional<Group> newest;
@@ -202,6 +252,18 @@ TEST(Regroup, AFalseSuspicionNeverMakesTwoGroups) {
        std::vector<std::set<std::pair<int, int>>>{{{1, 0}}, {{0, 1}}, {{2, 0}}, {{2, 1}, {0, 2}}}) {
     Explorer explorer(3, /*deaths=*/1, silences);
     explorer.run(expect_one_group);
+    EXPECT_GT(explorer.ends(), 0);
+  }
+}
+
+TEST(Regroup, AFalseSuspicionOfAGuestOrByOneNeverMakesTwoGroups) {
+  for (const auto& silences : std::vector<std::set<std::pair<int, int>>>{{{0, 2}}, {{2, 0}}, {{1, 2}}, {{0, 1}}}) {
+    Explorer explorer(2, /*deaths=*/0, silences, /*are_cut_off=*/false, /*guests=*/1);
+    explorer.run([](const Network& network) {
+      expect_one_group(network);
+      for (int member = 0; member < std::ssize(network.processes); ++member)
+        EXPECT_TRUE(network.dead.contains(member) || !network.processes[member].is_waiting());
+    });
     EXPECT_GT(explorer.ends(), 0);
   }
 }

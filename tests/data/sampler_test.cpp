@@ -81,6 +81,15 @@ TEST(Sampler, AShareIsTheUnionOfItsReplicas) {
   EXPECT_THROW(static_cast<void>(share_slice(10, {.first = 3, .count = 2, .parts = 4})), BugError);
 }
 
+TEST(Sampler, SharesFollowTheirWeights) {
+  const Parts parts(4, {1, 4, 2, 1});
+  EXPECT_EQ(share_slice(16, {.first = 0, .count = 1, .parts = parts}), (Slice{0, 2}));
+  EXPECT_EQ(share_slice(16, {.first = 1, .count = 2, .parts = parts}), (Slice{2, 12}));
+  // In units of 4: 5 units, the last of which has 2 samples.
+  EXPECT_EQ(share_slice(18, {.first = 1, .count = 1, .parts = parts, .unit = 4}), (Slice{0, 12}));
+  EXPECT_EQ(share_slice(18, {.first = 2, .count = 2, .parts = parts, .unit = 4}), (Slice{12, 6}));
+}
+
 TEST(Sampler, EverySampleComesExactlyOnceHoweverTheEpochIsCut) {
   for (const std::int64_t size : {1, 7, 64, 101}) {
     const auto order = epoch_order(5, 2, size);
@@ -101,11 +110,22 @@ TEST(Sampler, EverySampleComesExactlyOnceHoweverTheEpochIsCut) {
 }
 
 std::vector<std::vector<std::int64_t>> homes_of(const std::vector<std::int64_t>& batch, std::int64_t processes,
-                                                std::int64_t replicas) {
+                                                std::int64_t replicas, const std::vector<int>& weights = {}) {
   std::vector<std::vector<std::int64_t>> shares;
   for (std::int64_t process = 0; process < processes; ++process)
-    shares.push_back(samples_at_home(batch, {process * replicas, replicas, processes * replicas}));
+    shares.push_back(samples_at_home(batch, {process * replicas, replicas, Parts(processes * replicas, weights)}));
   return shares;
+}
+
+TEST(Sampler, SamplesAtHomeFollowTheWeightsToo) {
+  const std::vector<std::int64_t> batch = epoch_order(3, 0, 24);
+  const auto shares = homes_of(batch, 3, 2, {1, 1, 3, 3, 2, 2});
+  std::multiset<std::int64_t> all;
+  for (std::size_t process = 0; process < shares.size(); ++process) {
+    EXPECT_EQ(shares[process].size(), (std::vector<std::size_t>{4, 12, 8}[process]));
+    all.insert(shares[process].begin(), shares[process].end());
+  }
+  EXPECT_EQ(all, std::multiset<std::int64_t>(batch.begin(), batch.end()));
 }
 
 TEST(Sampler, ShardsComeWholeAndSamplesStayInTheirWindow) {

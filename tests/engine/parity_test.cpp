@@ -81,6 +81,25 @@ INSTANTIATE_TEST_SUITE_P(Grid, Parity, testing::ValuesIn(all_cases()), [](const 
                 c.recompute ? "_recompute" : "");
 });
 
+// Replicas with fewer micro-batches than others are filled up with empty ones.
+TEST(ParityOfShares, AnySharesGiveThePlainGradient) {
+  const pipeline::MicroBatch batch = make_batch(13);
+  for (const std::string name : {"vit", "toy_cnn"}) {
+    const models::ModelOptions model = small_model(name);
+    const ReferenceStep reference = ReferenceModel(model).step({batch}, training_context());
+    for (const std::string& schedule : pipeline::schedule_names()) {
+      Composition grid = grid_of(model, {name, schedule, 2, 3, false});
+      for (const std::vector<int>& shares : {std::vector{1, 3, 2}, {9, 1, 1}, {1, 100, 1}}) {
+        grid.plan.shares = shares;
+        for (const int chunks : {1, 2, 4}) {
+          SCOPED_TRACE(concat(name, ", ", schedule, ", ", chunks, " chunks, shares ", shares[0], " ", shares[1]));
+          if (chunks >= pipeline::least_micro_batches(schedule, 2)) expect_step_equals(grid, batch, chunks, reference);
+        }
+      }
+    }
+  }
+}
+
 // Orders that no generator makes: other micro-batches first, halves of backwards far apart, stages on devices of any
 // number, whole and split backwards beside each other, a pair.
 TEST(ParityOfAScheduleFile, WhateverRunsFirstTheGradientIsThePlainOne) {

@@ -35,12 +35,13 @@ struct Case {
   int chunks;
   double clip_norm = 0;
   std::string schedule = "1f1b";
+  std::vector<int> shares = {};  // Plan::shares
 };
 
 StepBatch share_of(const pipeline::MicroBatch& whole, int rank, const Case& c) {
   const auto slice = data::share_slice(whole.samples(), {.first = static_cast<std::int64_t>(rank) * c.replicas,
                                                          .count = c.replicas,
-                                                         .parts = static_cast<std::int64_t>(c.processes) * c.replicas});
+                                                         .parts = Parts(c.processes * c.replicas, c.shares)});
   const auto part = [&](const at::Tensor& tensor) { return tensor.narrow(0, slice.begin, slice.count); };
   return {{{part(whole.inputs[0])}, {part(whole.targets[0])}, part(whole.sample_ids)}, whole.samples()};
 }
@@ -81,6 +82,7 @@ TEST_P(ProcessesParity, ThreeUpdatesGiveTheParametersOfOneDevice) {
     comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
     Composition grid = make_grid(model, c.schedule, c.stages, c.replicas, optimizer, {}, &processes);
     grid.plan.chunks = c.chunks;
+    grid.plan.shares = c.shares;
     TrainStep step(grid, {.seed = kSeed, .clip_norm = c.clip_norm});
     for (std::int64_t number = 0; number < 3; ++number) {
       const pipeline::MicroBatch whole = batch_of_step(c, number);
@@ -111,10 +113,14 @@ std::vector<Case> all_cases() {
       }
     }
   }
-  // Split backward: a bucket waits for weight gradients, which come last.
   for (const std::string model : {"vit", "toy_cnn", "gpt2"}) {
-    for (const int processes : {2, 3})
-      cases.push_back({model, processes, 2, 2, 3, model == "toy_cnn" ? 0 : 0.1, "zb-h1"});
+    const double clip_norm = model == "toy_cnn" ? 0 : 0.1;
+    // Split backward: a bucket waits for weight gradients, which come last.
+    for (const int processes : {2, 3}) cases.push_back({model, processes, 2, 2, 3, clip_norm, "zb-h1"});
+    // Of the last step's 3 samples, the smallest shares get none.
+    cases.push_back({model, 1, 3, 1, 2, clip_norm, "1f1b", {1, 3, 2}});
+    cases.push_back({model, 2, 2, 2, 3, clip_norm, "zb-h1", {1, 4, 2, 1}});
+    cases.push_back({model, 3, 1, 2, 3, clip_norm, "gpipe", {700, 100, 200}});
   }
   return cases;
 }
@@ -123,7 +129,8 @@ INSTANTIATE_TEST_SUITE_P(Grid, ProcessesParity, testing::ValuesIn(all_cases()), 
   const Case& c = param_info.param;
   std::string schedule = c.schedule;
   std::erase(schedule, '-');
-  return concat(c.model, "_", c.processes, "processes_", c.replicas, "replicas_", c.stages, "stages_", schedule);
+  return concat(c.model, "_", c.processes, "processes_", c.replicas, "replicas_", c.stages, "stages_", schedule,
+                c.shares.empty() ? "" : "_shares");
 });
 
 // One rank's samples are not finite, or one's targets give an infinite loss: all ranks end alike.

@@ -23,7 +23,7 @@ except ImportError as missing:
     sys.exit(77)
 
 MODELS = exported_models.exported_model_list.models()
-SOME = ["unet", "two_inputs_shared", "experts", "bert", "llama", "bart", "hf_swin", "hf_resnet"]
+SOME = ["unet", "two_inputs_shared", "llama", "bart", "hf_resnet"]
 LARGEST = 200_000_000
 
 

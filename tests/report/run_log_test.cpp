@@ -34,6 +34,36 @@ TEST(RunLog, TooManyOpenFilesAreNoFaultOfTheFile) {
   EXPECT_THAT(test::error_without_files([&] { return read_run_log(dir.path()); }), HasSubstr("ulimit -n"));
 }
 
+TEST(RunLog, TheGoodputCountsStepsOnceAndTheTimeBetweenTheStarts) {
+  const test::TempDir dir;
+  const auto plan = [](double unix_s, double time_s) {
+    return concat(R"({"event":"plan","time_s":)", time_s, R"(,"unix_s":)", unix_s, "}\n");
+  };
+  const auto step = [](int number, double time_s) {
+    return concat(R"({"event":"step","time_s":)", time_s, R"(,"step":)", number, R"(,"step_ms":2000})", "\n");
+  };
+  // 2 s until the first plan, 4 s of steps, an evaluation, 5 s in which a process is lost, a save and a change of plan.
+  const std::string records = concat(
+      plan(1000, 2), step(1, 4), step(2, 6), R"({"event":"eval","time_s":7,"eval_s":1})", "\n", plan(1010, 7),
+      R"({"event":"checkpoint","time_s":7.5,"save_s":0.5})", "\n", step(3, 9.5), R"({"event":"lost","time_s":9.5})",
+      "\n", R"({"event":"transition","time_s":9.5,"step":3})", "\n", plan(1012.5, 9.5), step(4, 12));
+  const RunLog log = log_of(dir, records);
+  const ordered_json goodput = log.goodput.json();
+  EXPECT_DOUBLE_EQ(goodput.at("goodput").get<double>(), 8.0 / 17.0);
+  EXPECT_EQ(goodput.at("lost_s"),
+            (ordered_json{{"restart", 5.0}, {"evaluation", 1.0}, {"saving", 0.5}, {"other", 2.5}}));
+  EXPECT_EQ(log.goodput.text(),
+            "goodput 47.1 %: steps took 8.0 s of 17.0 s; the rest: restart 5.0 s, evaluation 1.0 s, saving 0.5 s, "
+            "other 2.5 s");
+  EXPECT_EQ(log.resumed_at, 2) << "what the end covers";
+  EXPECT_EQ(log.steps_since_resume, 2);
+}
+
+TEST(RunLog, OlderRecordsHaveNoGoodput) {
+  const test::TempDir dir;
+  EXPECT_EQ(log_of(dir, step_line(1)).goodput.text(), "");
+}
+
 TEST(RunLog, AveragesTimesOverStepsAndRatesOverTime) {
   const test::TempDir dir;
   const RunLog log = log_of(

@@ -18,6 +18,9 @@ class Hosts(Namespaces):
     def cut(self):
         ip("-n", self.names[0], "link", "set", self.cables[0], "down")
 
-    def start(self, i, *arguments, cwd):
-        return subprocess.Popen(self.command(i, cli.BINARY, *arguments), cwd=cwd, env=self.environment(i),
+    def limit(self, i, rate):
+        self.run_in(i, "tc", "qdisc", "change", "dev", self.cables[i], "root", "tbf", "rate", rate, "burst", "128kb", "latency", "50ms")
+
+    def start(self, i, *arguments, cwd=None, environment=None):
+        return subprocess.Popen(self.command(i, cli.BINARY, *arguments), cwd=cwd, env=self.environment(i) | (environment or {}),
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -1,8 +1,11 @@
 // slow_layers: the command line of Sluice with a model whose layers sleep, so that a test says how long each of them
 // takes whatever else the machine does: model.name = "sleepers", four layers.
 // SLEEP_FORWARD_MS, SLEEP_BACKWARD_MS: of each layer for each micro-batch, "5,5,10,5".
+// SLOWER_FILE: while the file is there, sleeps are as many times longer as it says.
+// data.name = "drowsy": noise. SLOW_DATA_FILE: while the file is there, each sample takes so many ms.
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -14,6 +17,7 @@
 
 #include "app/program.h"
 #include "core/concat.h"
+#include "data/dataset.h"
 #include "nn/linear.h"
 
 namespace {
@@ -34,16 +38,26 @@ std::vector<double> milliseconds(const char* name) {
 
 void sleep_ms(double time) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(time)); }
 
+// The number in the file that the environment variable names; `otherwise` if there is no such file.
+double number_in_file_of(const char* variable, double otherwise) {
+  const char* const file = std::getenv(variable);
+  double number = otherwise;
+  if (file != nullptr) std::ifstream(file) >> number;
+  return number > 0 ? number : otherwise;
+}
+
+void sleep_layer(double time) { sleep_ms(time * number_in_file_of("SLOWER_FILE", 1)); }
+
 // Its input; sleeps in forward and in backward.
 struct Sleep : torch::autograd::Function<Sleep> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, double there, double back) {
     context->saved_data["back"] = back;
-    sleep_ms(there);
+    sleep_layer(there);
     return x.clone();
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
-    sleep_ms(context->saved_data["back"].toDouble());
+    sleep_layer(context->saved_data["back"].toDouble());
     return {gradients[0], at::Tensor(), at::Tensor()};
   }
 };
@@ -75,11 +89,33 @@ models::Layers make_sleepers(const models::ModelOptions& options) {
   return layers;
 }
 
+class Drowsy : public data::Dataset {
+ public:
+  Drowsy(const data::DatasetOptions& options, data::Split split)
+      : shapes_(data::open_dataset({.name = "shapes", .samples = options.samples, .image_size = options.image_size},
+                                   split)) {}
+  [[nodiscard]] const data::DatasetInfo& info() const override { return shapes_->info(); }
+  [[nodiscard]] std::int64_t size() const override { return shapes_->size(); }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return shapes_->target(index); }
+  void read(std::int64_t index, std::span<std::uint8_t> sample) const override {
+    sleep_ms(number_in_file_of("SLOW_DATA_FILE", 0));
+    shapes_->read(index, sample);
+  }
+
+ private:
+  std::unique_ptr<data::Dataset> shapes_;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   models::Family family;
   family.name = "sleepers";
   family.make = make_sleepers;
-  return app::run_program(argc, argv, {.models = {family}, .datasets = {}});
+  data::DatasetEntry drowsy;
+  drowsy.description.name = "drowsy";
+  drowsy.open = [](const data::DatasetOptions& options, data::Split split) {
+    return std::make_unique<Drowsy>(options, split);
+  };
+  return app::run_program(argc, argv, {.models = {family}, .datasets = {drowsy}});
 }

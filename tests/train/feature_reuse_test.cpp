@@ -81,7 +81,7 @@ class Process {
 
   // All steps of an epoch with so many replicas, the samples of each over two devices in two micro-batches.
   void epoch(std::int64_t number, const FrozenPrefix& prefix, int replicas) {
-    data::LoaderOptions options = train_loader_options(setup_, replicas);
+    data::LoaderOptions options = train_loader_options(setup_, Plan{.replicas = replicas});
     options.features = reuse_.cache();
     data::Loader loader(*setup_.train_set, options, {.epoch = number, .batch = 0});
     for (std::int64_t i = 0; i < loader.batches(); ++i) {

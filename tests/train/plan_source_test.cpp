@@ -121,7 +121,7 @@ class TestRun {
       return plans[steps_done - 1];
     };
     const auto open_train_data = [&](data::Position position) {
-      return std::make_unique<data::Loader>(*set_, train_loader_options(setup_, engine_->plan().replicas), position);
+      return std::make_unique<data::Loader>(*set_, train_loader_options(setup_, engine_->plan()), position);
     };
     LocalSteps own_steps(open_train_data, /*reads_features=*/false, {});
     Loop loop({.engine = *engine_,
@@ -129,7 +129,7 @@ class TestRun {
                .open_eval_data =
                    [&] {
                      return std::make_unique<data::Loader>(*setup_.test_set,
-                                                           eval_loader_options(setup_, engine_->plan().replicas));
+                                                           eval_loader_options(setup_, engine_->plan()));
                    },
                .plans = {.next = next, .refused = [&](std::int64_t step) { refused.push_back(step); }},
                .records = setup_.process.rank == 0 ? static_cast<Records&>(kept) : log},

@@ -10,6 +10,7 @@
 #include "app/process.h"
 #include "config/config.h"
 #include "core/concat.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "train/study/tuning.h"
@@ -37,6 +38,10 @@ void run_tune_command(TuneArguments& arguments) {
   if (!arguments.memory.empty()) arguments.config.sets.push_back(concat("device.memory_limit=", arguments.memory));
   const ConfigText written{arguments.config.file, config::read_config_text(arguments.config.file)};
   const config::Config config = config::parse(written.text, written.file, arguments.config.sets);
+  if (!config.replicas.shares.list.empty()) {
+    throw ConfigError("replicas.shares has ", counted(config.replicas.shares.list.size(), "share"),
+                      ", but sluice tune chooses the number of replicas; set it to \"equal\" or \"measured\"");
+  }
   turn_broken_pipes_into_errors();
   const train::TuneResult result = train::tune_plan(config, arguments.tune);
   const TuneFiles files = write_tune_files(result, arguments.out, written);

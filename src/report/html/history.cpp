@@ -118,8 +118,8 @@ void History::add_push(const Json& line) {
 }
 
 void History::add_happening(const Json& line, const std::string& event) {
-  static const std::set<std::string_view> kTold{"transition", "freeze", "resume", "fault",
-                                                "checkpoint", "worker", "cache"};
+  static const std::set<std::string_view> kTold{"transition", "freeze", "resume",     "fault",  "lost", "joined",
+                                                "replan",     "slow",   "checkpoint", "worker", "cache"};
   if (!kTold.contains(event)) return;
   if (event == "transition" && transitions_.size() < kMostTransitions) transitions_.push_back(line);
   if (happenings_.size() < kMostHappenings) {

@@ -199,7 +199,7 @@ void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position st
   log_on_rank_0(concat(": timing steps without updates; time budget ", human_duration(chunks_budget(setup)),
                        " (two thirds of pipeline.planning_budget_s)"));
   const engine::StepBatch batch = [&] {
-    data::LoaderOptions options = train_loader_options(setup);
+    data::LoaderOptions options = train_loader_options(setup, engine.plan());
     options.prefetch = 1;  // only one batch is needed
     return as_step_batch(*data::Loader(*setup.train_set, options, start).next(), *setup.task);
   }();

@@ -11,6 +11,7 @@
 #include "train/plan/choose_plan.h"
 #include "train/plan/plan_description.h"
 #include "train/plan/plan_settings.h"
+#include "train/plan/share_watch.h"
 #include "train/setup/run_state.h"
 
 namespace sluice::train {
@@ -92,14 +93,18 @@ RunPlans begin_with(const Setup& setup, std::vector<PlanChange> changes, std::in
     plans.now = decide_plan(setup);
     plans.tries_chunks = chunks_are_open(setup.config);
   }
+  plans.now.shares = first_shares(setup, plans.now);
+  for (PlanChange& later : plans.changes) later.plan.shares = first_shares(setup, later.plan);
   return plans;
 }
 
 void check_changes(const Setup& setup, const std::function<void(const Setup&)>& and_that) {
   if (!setup.config.pipeline.order.empty() && setup.schedule_text.empty()) return;  // until rank 0 has sent it
+  check_shares(setup);
   for (const config::Change& change : config::changes_of(setup.config)) {
     try {
       const Setup changed = with_settings(setup, change.config);
+      check_shares(changed);
       if (and_that) and_that(changed);
     } catch (const Error& error) {
       throw error.with_context(name_of_change(change.after));
@@ -121,6 +126,7 @@ void check_feasible(const engine::Engine& engine, const std::vector<PlanChange>&
 void log_changes_left_out(const config::Config& config) {
   if (config.freeze.policy != "none")
     log_info("freeze.policy applies to sluice train only; here all layers are trained");
+  if (!config.replicas.shares.is_equal()) log_info("replicas.shares applies to sluice train only; here they are equal");
   if (config.pipeline.changes.empty()) return;
   log_info("pipeline.changes applies to sluice train only; these are the settings before its first change, after step ",
            config::changes_of(config).front().after);

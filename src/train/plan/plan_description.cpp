@@ -2,6 +2,7 @@
 
 #include <array>
 #include <map>
+#include <numeric>
 #include <sstream>
 #include <string_view>
 
@@ -17,6 +18,13 @@ namespace sluice::train {
 using nlohmann::ordered_json;
 
 namespace {
+
+std::string percentages(const std::vector<int>& shares) {
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  std::vector<std::string> texts;
+  for (const int share : shares) texts.push_back(percent(share / sum));
+  return join(texts, " ");
+}
 
 std::string schedule_text(const Setup& setup, const Plan& plan) {
   return plan.schedule_text.empty() ? plan.schedule : concat("order from ", printable(setup.config.pipeline.order));
@@ -42,6 +50,7 @@ ordered_json description_json(const Setup& setup, const engine::Composition& com
                     {"partition", plan.partition.layers_per_stage},
                     {"unused_devices", unused_devices(setup, plan.devices() * plan.replicas)},
                     {"stage_list", std::move(stages)}};
+  if (!plan.shares.empty()) json["shares"] = plan.shares;
   if (setup.model.lora_rank > 0) json["trained_parameters"] = composition.trained_count();
   if (!setup.servers.empty()) json["servers"] = setup.servers;
   return json;
@@ -65,8 +74,9 @@ std::string headline(const Setup& setup, const engine::Composition& composition,
        << (processes > 1 ? concat(" x ", processes, " processes") : "") << ", schedule " << schedule_text(setup, plan)
        << ", chunks " << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks))
        << (has_server ? ", batch of a worker " : ", global batch ") << plan.global_batch << " ("
-       << divided_up(plan.global_batch, replicas) << " a replica), " << counted(cpu_threads, "thread")
-       << " a CPU device";
+       << (plan.shares.empty() ? concat(divided_up(plan.global_batch, replicas), " a replica")
+                               : concat("shares ", percentages(plan.shares)))
+       << "), " << counted(cpu_threads, "thread") << " a CPU device";
   if (const std::string server = describe_server(setup); !server.empty()) text << "\n" << server;
   return std::move(text).str();
 }
@@ -110,7 +120,8 @@ std::string in_words(const Plan& plan) {
                 plan.schedule_text.empty() ? concat(", schedule ", plan.schedule) : ", by pipeline.order", ", ",
                 counted(plan.chunks, "chunk"), ", layers ",
                 plan.frozen_layers > 0 ? concat(plan.frozen_layers, " frozen + ") : "", join(layers, " "),
-                plan.recompute_any() ? ", recomputes" : "");
+                plan.recompute_any() ? ", recomputes" : "",
+                plan.shares.empty() ? "" : concat(", shares ", percentages(plan.shares)));
 }
 
 namespace {

@@ -1,16 +1,18 @@
 #include "train/run/carried.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <vector>
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "report/metrics_writer.h"
 #include "train/run/survivor.h"
 
 namespace sluice::train {
+
+namespace {
 
 ResumePoint point_after_loss(const KeptState& state, const storage::RunDir& run_dir) {
   const std::string source = concat("the state after step ", state.progress.steps_done);
@@ -18,6 +20,18 @@ ResumePoint point_after_loss(const KeptState& state, const storage::RunDir& run_
   point.state.metrics = report::position_after_step(run_dir.metrics_file(), state.progress.steps_done);
   point.contents.state = point.state.to_json();
   return point;
+}
+
+}  // namespace
+
+ResumePoint begin_in_group(const TrainRunOptions& options, Carried& carried) {
+  if (!carried.run_dir) {
+    carried.run_dir.emplace(take_over(carried.run_dir_id, options.run_dir, options.config_file));
+    log_to_file(carried.run_dir->log_file());
+    for (const comm::Loss& loss : carried.news.lost)  // that were logged before
+      log_info("the run goes on without process ", loss.member, " (host ", loss.host, "): ", loss.cause);
+  }
+  return point_after_loss(*carried.state, *carried.run_dir);
 }
 
 void catch_up(const storage::RunDir& run_dir, const Carried& carried, report::Reporter& reporter) {
@@ -45,12 +59,13 @@ void go_on_in(const storage::RunDir& run_dir, const storage::CheckpointStore& ch
 namespace {
 
 // Fewer processes than replicas.min are left.
-[[noreturn]] void save_and_end(const Peers& peers, const TrainRunOptions& options, const Carried& carried) {
+[[noreturn]] void save_and_end(const Peers& peers, const TrainRunOptions& options, Carried& carried) {
   const int left = peers.process().processes;
   const std::string why =
       concat(left == 1 ? "one process is" : concat(left, " processes are"), " left, fewer than replicas.min");
   if (!peers.keeps_records()) throw PeerError(why, "; another process saves the state");
-  const storage::RunDir run_dir = take_over(carried.run_dir_id, options.run_dir, options.config_file);
+  if (!carried.run_dir) carried.run_dir.emplace(take_over(carried.run_dir_id, options.run_dir, options.config_file));
+  const storage::RunDir& run_dir = *carried.run_dir;
   storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), std::numeric_limits<int>::max());
   const std::int64_t step = carried.state->progress.steps_done;
   const std::vector<std::int64_t> saved = checkpoints.steps();
@@ -62,7 +77,8 @@ namespace {
 
 void form_next_group(Peers& peers, const Setup& setup, const TrainRunOptions& options, Carried& carried) {
   peers.regroup(carried.state ? carried.state->progress.steps_done : comm::kNoState);
-  std::ranges::move(peers.take_losses(), std::back_inserter(carried.losses));
+  carried.news.add(peers.take_news());
+  if (!peers.keeps_records()) carried.run_dir.reset();
   if (peers.process().processes < setup.config.replicas.min) save_and_end(peers, options, carried);
 }
 

@@ -17,14 +17,15 @@
 namespace sluice::train {
 
 struct Carried {
-  std::optional<KeptState> state;  // null unless the group before ended with a whole state
-  RunDirId run_dir_id;             // of rank 0 of the group before
+  std::optional<storage::RunDir> run_dir;  // of rank 0, open and locked
+  std::optional<KeptState> state;          // null unless the group before ended with a whole state
+  RunDirId run_dir_id;                     // of rank 0 of the group before
   LastRecords last;
-  std::vector<comm::Loss> losses;  // not in the records yet
+  comm::GroupNews news;  // not in the records yet
 };
 
-// The point at which records in `run_dir` and training go on.
-[[nodiscard]] ResumePoint point_after_loss(const KeptState& state, const storage::RunDir& run_dir);
+// The point at which training and the records go on. Takes the run directory over if another process has led before.
+[[nodiscard]] ResumePoint begin_in_group(const TrainRunOptions& options, Carried& carried);
 
 // Writes the records of the last step that rank 0 of the group before had no time to write.
 void catch_up(const storage::RunDir& run_dir, const Carried& carried, report::Reporter& reporter);

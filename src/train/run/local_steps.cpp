@@ -14,9 +14,9 @@ bool LocalSteps::is_over(engine::Engine& engine, bool is_agreed) const {
 }
 
 void LocalSteps::plan_changed(const Plan& before, const Plan& now, data::Position next) {
-  // Replicas change the share of every batch. Frozen layers may drop the cached rows of samples.
-  const bool is_other_data =
-      now.replicas != before.replicas || (reads_features_ && now.frozen_layers != before.frozen_layers);
+  // Frozen layers may drop the cached rows of samples.
+  const bool is_other_data = now.replicas != before.replicas || now.shares != before.shares ||
+                             (reads_features_ && now.frozen_layers != before.frozen_layers);
   if (!is_other_data) return;
   data_.reset();  // ends its threads before the new ones start
   data_ = open_(next);

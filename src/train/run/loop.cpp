@@ -90,7 +90,7 @@ void Loop::run_and_explain() {
     const bool resumes_there = good && *good != last_checkpoint_ && set_aside_later_checkpoints(*good);
     throw DivergedError(error.what(), "; ", rollback_advice(good, resumes_there));
   } catch (const Error& error) {
-    if (parts_.peers.goes_on_after(error)) throw GroupLost(error.what());
+    if (parts_.peers.goes_on_after(error)) throw GroupChanged(error.what());
     if (parts_.peers.must_save_after(error)) rescue();
     parts_.records.fault(progress_.steps_done, error);
     throw;
@@ -100,7 +100,7 @@ void Loop::run_and_explain() {
 void Loop::run_to_the_end() {
   const std::int64_t best_step = progress_.evaluations.best_step;
   if (options_.keeps_best && best_step > 0) kept().checkpoints().keep_best(best_step);
-  if (goes_on_after_loss()) {  // what rank 0 may have been lost before
+  if (has_news()) {  // what rank 0 may have been lost before
     if (options_.keeps_best && best_step > 0 && best_step == progress_.steps_done) keep_best();
     record_digests();
   }
@@ -150,6 +150,7 @@ void Loop::run_until_done_or_stopped() {
     if (progress_.evaluation_due) evaluate_and_report();
     if (is_finished() || parts_.steps.is_over(parts_.engine, stop_is_agreed_)) return;
     if (checkpoint_is_due()) save_or_warn();
+    if (regroup_is_agreed_) parts_.peers.admit_guests();
     take_next_plan();  // after the checkpoint, so that a resumed run makes the change, too
     train_one_step();
   }
@@ -225,6 +226,8 @@ std::optional<RecordedStep> Loop::next_step(double lr) {
   engine::StepRequest request{
       .counts_scores = number % options_.score_every_steps == 0 || number == options_.total_steps,
       .stop = StopSignal::requested(),
+      .regroup = parts_.peers.has_guests(),
+      .has_events = std::ranges::any_of(parts_.observers, &StepObserver::has_events),
       .takes_digests = options_.digest_layers && digest_is_due(number),
       .take_norms = noise_is_due(number, options_.train.noise_scale_every_steps)};
   for (StepObserver* observer : parts_.observers) observer->before_step(number);
@@ -247,6 +250,7 @@ void Loop::train_one_step() {
   }
   for (StepObserver* observer : parts_.observers) observer->complete(step->spans);
   stop_is_agreed_ = step->stats.stop;
+  regroup_is_agreed_ = step->stats.regroup;
   if (!step->stats.skipped) proven_checkpoint_ = last_checkpoint_;  // a skipped step says nothing about the loss
 
   ++progress_.steps_done;
@@ -256,7 +260,7 @@ void Loop::train_one_step() {
   parts_.engine.forget_buffers();
   is_changing_ = false;  // the step is complete in state and records
   record_digests();
-  record_losses();
+  record_news();
   const SeenStep seen{.number = progress_.steps_done,
                       .spans = step->spans,
                       .stats = step->stats,
@@ -303,9 +307,16 @@ void Loop::record_digests(bool at_end) {
   parts_.records.event("digest", fields);
 }
 
-void Loop::record_losses() {
-  if (!goes_on_after_loss()) return;
-  for (const comm::Loss& loss : std::exchange(*options_.losses, {})) {
+void Loop::record_news() {
+  if (!has_news()) return;
+  const comm::GroupNews news = std::exchange(*options_.news, {});
+  for (const comm::Newcomer& newcomer : news.joined) {
+    parts_.records.event("joined", {{"step", progress_.steps_done},
+                                    {"rank", newcomer.member},
+                                    {"host", newcomer.host},
+                                    {"wait_ms", to_ms(now_ns() - newcomer.arrived_at)}});
+  }
+  for (const comm::Loss& loss : news.lost) {
     parts_.records.event("lost", {{"step", progress_.steps_done},
                                   {"rank", loss.member},
                                   {"host", loss.host},

@@ -37,10 +37,10 @@ struct LoopOptions {
   std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
   double checkpoint_every_minutes = 0;      // 0: not by time
   optim::LrSchedule lr;
-  std::filesystem::path resumed_from;         // checkpoint that the run resumed; empty: a new run
-  bool is_saved = false;                      // resumed_from is in this run directory
-  bool can_resume = true;                     // from its own checkpoints, with --resume
-  std::vector<comm::Loss>* losses = nullptr;  // after which this loop goes on; emptied once they are in the records
+  std::filesystem::path resumed_from;  // checkpoint that the run resumed; empty: a new run
+  bool is_saved = false;               // resumed_from is in this run directory
+  bool can_resume = true;              // from its own checkpoints, with --resume
+  comm::GroupNews* news = nullptr;     // of the group, before this loop; cleared once it is in the records
   std::optional<std::int64_t> digested_step = std::nullopt;  // the last one with a digest in the records, if known
 };
 
@@ -61,9 +61,11 @@ struct LoopPeers {
   std::function<Hold()> hold = [] { return Hold(); };
   // True if this process must save after this failure: the loss of another process.
   std::function<bool(const Error&)> must_save_after = [](const Error&) { return false; };
-  // True if a failure is the loss of a process, after which the others go on (GroupLost).
+  // True if a failure changes the group of processes, which then go on (GroupChanged).
   std::function<bool(const Error&)> goes_on_after = [](const Error&) { return false; };
-  std::function<void(const Progress&)> save = {};  // in a process without records
+  std::function<bool()> has_guests = [] { return false; };  // true in one process
+  std::function<void()> admit_guests = [] {};               // throws GroupChanged in all processes
+  std::function<void(const Progress&)> save = {};           // in a process without records
   bool are_there = false;
 };
 
@@ -137,8 +139,8 @@ class Loop {
   [[nodiscard]] bool digest_is_due(std::int64_t step) const;
   // at_end: of a run that ends early, if the last step has none.
   void record_digests(bool at_end = false);
-  [[nodiscard]] bool goes_on_after_loss() const { return options_.losses != nullptr && !options_.losses->empty(); }
-  void record_losses();
+  [[nodiscard]] bool has_news() const { return options_.news != nullptr && !options_.news->is_empty(); }
+  void record_news();
   void check_records();
   [[noreturn]] void end_without_records(const std::filesystem::path& gone);
   void save();
@@ -152,7 +154,7 @@ class Loop {
   LoopOptions options_;
   Progress progress_;
   std::int64_t first_step_;  // done when this loop began
-  bool stop_is_agreed_ = false;
+  bool stop_is_agreed_ = false, regroup_is_agreed_ = false;
   std::optional<std::int64_t> saved_step_, digested_step_;
   std::filesystem::path last_checkpoint_;
   // The newest checkpoint with a finite loss in the step after it. Retention keeps it, because a newer one may have

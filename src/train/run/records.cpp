@@ -51,7 +51,8 @@ void KeptRecords::plan_changed(const PlanTransition& transition) const {
   std::string freezing;
   if (!freeze.is_null()) {
     freezing = concat(describe_freezing(freeze.at("epoch"), freeze.at("units"), freeze.at("of_units")), ": ");
-    for (const char* predicted : {"predicted_before_ms", "predicted_ms"}) fields[predicted] = freeze.at(predicted);
+    for (const char* predicted : {"predicted_before_ms", "predicted_ms"})
+      if (freeze.contains(predicted)) fields[predicted] = freeze.at(predicted);
   }
   log_info("after step ", steps_done, ": ", freezing, in_words(now), "; before: ", in_words(before), "; changed in ",
            fixed(seconds, 3), " s");

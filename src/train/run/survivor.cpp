@@ -72,16 +72,17 @@ bool saves_after(const comm::LostProcess& lost, int rank) {
 }
 
 LoopPeers loop_peers(Peers& peers, std::function<void(const Progress&)> save) {
-  if (peers.is_alone()) return {};
   const auto must_save_after = [&peers](const Error& failure) {
-    const auto lost = peers.loss_behind(failure);
+    const auto lost = peers.is_alone() ? std::nullopt : peers.loss_behind(failure);
     return lost && saves_after(*lost, peers.process().rank);
   };
   return {.hold = [&peers] { return peers.hold(); },
           .must_save_after = must_save_after,
-          .goes_on_after = [&peers](const Error& failure) { return peers.is_loss(failure); },
+          .goes_on_after = [&peers](const Error& failure) { return peers.changes_group(failure); },
+          .has_guests = [&peers] { return peers.has_guests(); },
+          .admit_guests = [&peers] { peers.admit_guests(); },
           .save = std::move(save),
-          .are_there = true};
+          .are_there = !peers.is_alone()};
 }
 
 Peers::BeforeEnd rescue_before_end(Loop& loop, int rank) {

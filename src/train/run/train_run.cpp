@@ -177,39 +177,30 @@ void record_start(const Training& training, const std::optional<ResumePoint>& re
   records.note(concat("resumed from ", resume->source, " at step ", step, " of ", training.setup.total_steps));
 }
 
-struct Beginning {
-  storage::RunDir run_dir;
-  std::optional<ResumePoint> resume;
-};
-
-Beginning begin_in_run_dir(Peers& peers, Setup& setup, const TrainRunOptions& options, const ResumeChoice& choice) {
+std::optional<ResumePoint> begin_in_run_dir(Peers& peers, Setup& setup, const TrainRunOptions& options,
+                                            const ResumeChoice& choice, std::optional<storage::RunDir>& opened) {
   // Reads another run's checkpoint before it makes a directory. Reads its own after it has locked the directory,
   // because the former owner may change checkpoints until then.
   std::optional<ResumePoint> resume;
   if (!choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
-  storage::RunDir run_dir = open_run_dir(choice, options);
+  const storage::RunDir& run_dir = opened.emplace(open_run_dir(choice, options));
   peers.before_training().on_discard(run_dir.discarding());
   log_to_file(run_dir.log_file());
   if (choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
-  return {std::move(run_dir), std::move(resume)};
-}
-
-Beginning begin_after_loss(const TrainRunOptions& options, const Carried& carried) {
-  storage::RunDir run_dir = take_over(carried.run_dir_id, options.run_dir, options.config_file);
-  log_to_file(run_dir.log_file());
-  ResumePoint point = point_after_loss(*carried.state, run_dir);
-  return {std::move(run_dir), std::move(point)};
+  return resume;
 }
 
 nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& options, const ResumeChoice& choice,
                             Carried& carried) {
   const bool goes_on = carried.state.has_value();
-  Beginning beginning = goes_on ? begin_after_loss(options, carried) : begin_in_run_dir(peers, setup, options, choice);
-  const storage::RunDir& run_dir = beginning.run_dir;
-  std::optional<ResumePoint>& resume = beginning.resume;
+  const bool goes_on_here = goes_on && carried.run_dir;
+  std::optional<ResumePoint> resume =
+      goes_on ? begin_in_group(options, carried) : begin_in_run_dir(peers, setup, options, choice, carried.run_dir);
+  const storage::RunDir& run_dir = *carried.run_dir;
   storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), setup.config.checkpoint.keep,
                                        [&] { return run_dir.presence() == storage::RunDir::Presence::kReplaced; });
-  const RunFiles files{run_dir, checkpoints, goes_on ? run_dir.resumes() : resume && choice.continues_run_dir};
+  const RunFiles files{run_dir, checkpoints,
+                       goes_on ? goes_on_here || run_dir.resumes() : resume && choice.continues_run_dir};
 
   if (const auto result = goes_on ? std::nullopt : result_of_finished(peers, setup, options, files, resume))
     return *result;
@@ -243,7 +234,7 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& o
     KeptRecords records = keep_records(training, checkpoints, reporter);
     record_start(training, resume, goes_on, records);
     LoopOptions loop = loop_options(setup, resume, files.continue_here);
-    loop.losses = &carried.losses;
+    loop.news = &carried.news;
     if (goes_on) {
       catch_up(run_dir, carried, reporter);
       go_on_in(run_dir, checkpoints, training.progress().steps_done, loop);
@@ -279,7 +270,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions&
                      setup.config.replicas.elastic ? &carried.last : nullptr);
     LoopOptions loop = loop_options(setup, {}, /*continues=*/false);
     loop.keeps_best = false;
-    loop.losses = &carried.losses;
+    loop.news = &carried.news;
     run_loop(training, loop, records, [&](std::int64_t done) { summary["steps"] = done; });
   });
   return summary;
@@ -296,12 +287,11 @@ Setup make_checked_setup(const config::Config& config, const TrainRunOptions& op
 }
 
 // Finds problems of this process alone, before it connects to the others.
-Setup prepare(const config::Config& config, const TrainRunOptions& options, const ResumeChoice& choice) {
-  const comm::World& world = options.launch.world;
+Setup prepare(const config::Config& config, const TrainRunOptions& options, const ResumeChoice& choice, bool rank_0) {
   Setup setup = make_checked_setup(config, options, choice);
   refuse_resume(config, options);
   check_trace(!options.traced.is_empty(), config);
-  if (world.rank != 0 || world.is_single()) return setup;
+  if (!rank_0 || options.launch.world.is_single()) return setup;
   if (!choice.continues_run_dir) (void)find_start(choice, options);
   if (options.resume.empty() && !config.model.weights.empty())
     (void)storage::read_weights(storage::resolve_weights(config.model.weights));
@@ -312,26 +302,30 @@ Setup prepare(const config::Config& config, const TrainRunOptions& options, cons
 nlohmann::ordered_json train(const config::Config& config, const TrainRunOptions& options) {
   Setup setup;
   ResumeChoice choice;
-  // Lives until the other processes have ended. While they wait for each other at the start, a signal ends each
-  // directly.
+  // Lives until the other processes have ended. While they wait for each other, a signal ends each directly.
   std::optional<StopSignal> stop_signal;
   const auto afterwards =
       options.launch.end_process ? StopSignal::Afterwards::kIgnored : StopSignal::Afterwards::kAsBefore;
   if (options.launch.world.is_single()) stop_signal.emplace(afterwards);
-  Peers peers(options.launch, config, [&] {
-    if (options.launch.world.rank == 0) choice = choose_start(config, options);
-    setup = prepare(config, options, choice);
+  Peers peers(options.launch, config, [&](bool rank_0) {
+    if (rank_0) choice = choose_start(config, options);
+    setup = prepare(config, options, choice, rank_0);
   });
   if (!stop_signal) stop_signal.emplace(afterwards);
+  const bool joined = peers.is_guest();
+  if (joined) settle_as_guest(peers, setup);
   return peers.run([&] {
-    settle_together(peers, setup);
+    if (!joined) {
+      settle_together(peers, setup);
+      peers.open_door(data_agreement(setup));
+    }
     check_changes(setup, refuse_too_many_threads);  // now that the other processes of this machine are known
-    for (Carried carried;;) {
+    for (Carried carried{.news = peers.take_news()};;) {
       try {
         return peers.keeps_records() ? lead(peers, setup, options, choice, carried)
                                      : follow(peers, setup, options, carried);
       } catch (const PeerError& error) {
-        if (!peers.is_loss(error)) throw;
+        if (!peers.changes_group(error)) throw;
         log_debug(error.what());
       }
       form_next_group(peers, setup, options, carried);

@@ -7,11 +7,13 @@
 #include "engine/state.h"
 #include "train/plan/choose_chunks.h"
 #include "train/plan/freeze_watch.h"
+#include "train/plan/share_watch.h"
 #include "train/run/local_steps.h"
 #include "train/run/saved_average.h"
 #include "train/setup/setup.h"
 #include "train/setup/task_options.h"
 #include "train/trace/observers.h"
+#include "train/trace/slow_watch.h"
 
 namespace sluice::train {
 
@@ -48,7 +50,7 @@ namespace {
 
 std::unique_ptr<StepSource> own_steps(const Training& training) {
   const auto open = [&](data::Position position) {
-    const data::LoaderOptions options = train_loader_options(training.setup, training.engine.plan().replicas);
+    const data::LoaderOptions options = train_loader_options(training.setup, training.engine.plan());
     return std::make_unique<data::Loader>(*training.setup.train_set, with_features(options, training.features),
                                           position);
   };
@@ -107,21 +109,35 @@ void run_loop(const Training& training, LoopOptions options, Records& records,
   const auto& setup = training.setup;
   const std::unique_ptr<StepSource> own = training.updates == nullptr ? own_steps(training) : nullptr;
   const auto open_eval_data = [&] {
-    const data::LoaderOptions of_replicas = eval_loader_options(setup, training.engine.plan().replicas);
+    const data::LoaderOptions of_replicas = eval_loader_options(setup, training.engine.plan());
     return std::make_unique<data::Loader>(*setup.test_set, with_features(of_replicas, training.features));
   };
   std::optional<FreezeWatch> watch;
   if (!is_known_beforehand(policy_of(setup)))
     watch.emplace(training.peers, setup, training.engine, training.plans, training.progress());
   Observers observers = observe(training);
+  std::vector<StepObserver*> all_observers = observers.all();
+  PlanSource plans = watch ? watch->source() : source_of(training.plans.changes);
+  SlowWatch slow(setup, training.peers.others(), [&](const auto& line, const auto& fields) {
+    records.note(line);
+    records.event("slow", fields);
+  });
+  if (training.updates == nullptr) all_observers.push_back(&slow);
+  std::optional<ShareWatch> shares;
+  if (!setup.config.replicas.shares.is_equal()) {
+    shares.emplace(setup, training.peers.others(),
+                   [&](const auto& name, const auto& fields) { records.event(name, fields); });
+    plans = shares->source(plans);
+    all_observers.push_back(&*shares);
+  }
   training.kept.reset();  // the engine has the state
   Loop loop({.engine = training.engine,
              .steps = own ? *own : *training.updates,
              .open_eval_data = open_eval_data,
-             .plans = watch ? watch->source() : source_of(training.plans.changes),
+             .plans = std::move(plans),
              .records = records,
              .features = training.features,
-             .observers = observers.all(),
+             .observers = std::move(all_observers),
              .peers = peers_of(training),
              .make_judge = [&] { return make_judge(setup); }},
             std::move(options), training.progress());
@@ -130,7 +146,7 @@ void run_loop(const Training& training, LoopOptions options, Records& records,
     finish(loop.steps_done());
     wait_for_all(training);
   } catch (const PeerError& error) {
-    if (training.peers.is_loss(error)) keep_state(training, loop.whole_progress());
+    if (training.peers.changes_group(error)) keep_state(training, loop.whole_progress());
     throw;
   }
 }

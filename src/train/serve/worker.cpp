@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -117,16 +116,9 @@ ps::LinkOptions link_options(const Setup& setup, const ServerRole& role, const L
 // Identifies this worker in its own records. The server's records use the same "where" and "session".
 nlohmann::ordered_json identity_of(const Setup& setup, const ServerRole& role, const std::string& process_id) {
   const WorkerShare share = share_of(setup, role.worker);
-  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
-  return {{"worker", role.worker},
-          {"host", host_name()},
-          {"pid", ::getpid()},
-          {"where", process_name()},
-          {"session", process_id},
-          {"server", concat(role.host, ":", role.port)},
-          {"unix_s", std::chrono::duration<double>(since_1970).count()},
-          {"batch", share.batch},
-          {"samples_of_push", share.samples}};
+  return {{"worker", role.worker},   {"host", host_name()},   {"pid", ::getpid()},
+          {"where", process_name()}, {"session", process_id}, {"server", concat(role.host, ":", role.port)},
+          {"unix_s", unix_s()},      {"batch", share.batch},  {"samples_of_push", share.samples}};
 }
 
 nlohmann::ordered_json plan_of_worker(const nlohmann::ordered_json& description, const report::RunFacts& facts) {

@@ -9,14 +9,26 @@ bool runs_on_gpus(const Setup& setup) { return cpu_slots(setup.devices) < std::s
 
 }  // namespace
 
-data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
+data::Share replica_share(const Setup& setup, const Plan& plan) {
+  const config::TrainConfig& train = setup.config.train;
+  return {.first = std::int64_t{setup.process.rank} * plan.replicas,
+          .count = plan.replicas,
+          .parts = Parts(std::int64_t{setup.process.processes} * plan.replicas, plan.shares),
+          .unit = train.is_reproducible_by_layout() ? train.micro_batch : 1};
+}
+
+std::int64_t samples_of(const Setup& setup, const Plan& plan, ReplicaId replica) {
+  data::Share share = replica_share(setup, plan);
+  share.first += index(replica);
+  share.count = 1;
+  return data::share_slice(plan.global_batch, share).count;
+}
+
+data::LoaderOptions train_loader_options(const Setup& setup, const Plan& plan) {
   const config::Config& config = setup.config;
   const bool is_by_layout = config.train.is_reproducible_by_layout();
   return {.batch_size = setup.global_batch,
-          .share = {.first = std::int64_t{setup.process.rank} * replicas,
-                    .count = replicas,
-                    .parts = std::int64_t{setup.process.processes} * replicas,
-                    .unit = is_by_layout ? config.train.micro_batch : 1},
+          .share = replica_share(setup, plan),
           .threads = config.data.workers,
           .prefetch = config.data.prefetch,
           .shard_window = config.data.order == "shards" ? config.data.shuffle_window : 0,
@@ -50,11 +62,11 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
 }
 
 data::LoaderOptions train_loader_options(const Setup& setup) {
-  return train_loader_options(setup, setup.config.replicas.local);
+  return train_loader_options(setup, Plan{.replicas = setup.config.replicas.local});
 }
 
-data::LoaderOptions eval_loader_options(const Setup& setup, int replicas) {
-  data::LoaderOptions options = train_loader_options(setup, replicas);
+data::LoaderOptions eval_loader_options(const Setup& setup, const Plan& plan) {
+  data::LoaderOptions options = train_loader_options(setup, plan);
   options.batch_size = setup.config.train.eval_batch;
   options.groups_by_length = false;
   options.endless = false;
@@ -67,7 +79,7 @@ data::LoaderOptions eval_loader_options(const Setup& setup, int replicas) {
 }
 
 data::LoaderOptions eval_loader_options(const Setup& setup) {
-  return eval_loader_options(setup, setup.config.replicas.local);
+  return eval_loader_options(setup, Plan{.replicas = setup.config.replicas.local});
 }
 
 }  // namespace sluice::train

@@ -20,6 +20,7 @@ using std::chrono::milliseconds;
 // Ends any wait. A busy process may take long; heartbeats show that it lives, and it detects its own hanging step.
 constexpr std::chrono::minutes kOperationTimeout{30};
 constexpr milliseconds kConnect{20000};
+constexpr milliseconds kBetweenTries{500};  // to connect to a run that goes on
 // Time for this process to fail by itself after a loss. It is short after a hang, which has already been waited for.
 constexpr milliseconds kGrace{10000};
 constexpr milliseconds kGraceWhenHung{1000};
@@ -93,33 +94,115 @@ void send_failure_to_peers(const comm::World& world, const Error& why) {
   }
 }
 
-Peers::Peers(Launch launch, const config::Config& config, const std::function<void()>& prepare)
+Peers::Peers(Launch launch, const config::Config& config, const std::function<void(bool rank_0)>& prepare)
     : launch_(std::move(launch)),
       connect_timeout_s_(config.replicas.connect_timeout_s),
       agreement_(agreement_of(config, launch_.version)),
+      liveness_options_(liveness_options(config)),
       stopper_(before_training_.watch([this](const InterruptedError& why) { stop(why); })) {
-  const comm::World& world = launch_.world;
-  if (world.is_single()) {
-    prepare();
-    return;
+  if (launch_.world.is_single()) {
+    prepare(/*rank_0=*/true);
+  } else {
+    connect(config.replicas.elastic, prepare);
   }
-  if (config.replicas.elastic) connections_ = std::make_shared<comm::OwnConnections>();
+}
+
+void Peers::connect(bool is_elastic, const std::function<void(bool rank_0)>& prepare) {
+  const comm::World& world = launch_.world;
+  // Rank 0 would listen at the meeting point before it looks there.
+  if (is_elastic && world.rank == 0 && !world.is_hosted) door_note_ = comm::find_door(world);
+  if (door_note_) {
+    prepare(/*rank_0=*/false);
+    return check_settings();
+  }
+  if (is_elastic) connections_ = std::make_shared<comm::OwnConnections>();
   const auto prepare_and_say = [&] {
-    prepare();
+    prepare(world.rank == 0);
     log_meeting_point(world, connect_timeout_s_);
   };
   const comm::TimeLimits limits{.connect = in_ms(connect_timeout_s_), .operation = kOperationTimeout};
   processes_.emplace(world, agreement_, limits, prepare_and_say, comm::Regrouping{.connections = connections_});
+  if (processes_->door()) {
+    door_note_ = comm::DoorNote::from_text(*processes_->door());
+    if (!door_note_) throw PeerError("a run of another version of Sluice goes on at this meeting point");
+    processes_.reset();
+    return check_settings();
+  }
   process_ = process_rank(processes_->world());
+  member_ = world.rank;
   own_address_ = comm::address_of_process(processes_->world());
-  if (config.replicas.elastic) {
-    membership_ = std::make_unique<comm::Membership>(processes_->world(), board(), liveness_options(config),
+  if (is_elastic) {
+    membership_ = std::make_unique<comm::Membership>(processes_->world(), board(), liveness_options_,
                                                      [this] { shut_connections_down(); });
+    connections_->leave_out(control_port());
   } else {
-    watch_lost_process(liveness_options(config));
+    watch_lost_process(liveness_options_);
   }
   together([this] { communicator_ = processes_->make_communicator("the processes of the run"); });
   log_info("rank ", world.rank, " of ", world.size, ": all processes are connected");
+}
+
+void Peers::check_settings() const {
+  const auto found = comm::first_disagreement(agreement_, door_note_->settings);
+  if (!found) return;
+  throw ConfigError(found->key, " is ", found->one, " in this process, but ", found->other,
+                    " in the run that goes on at its meeting point; make them equal to join that run, or choose "
+                    "another meeting point (MASTER_PORT, --init) to start a new one");
+}
+
+void Peers::join() {
+  comm::World world = launch_.world;
+  world.rank = 1;  // not the one that listens at the meeting point
+  const auto connect = [&] {
+    try {
+      world.address = comm::SocketAddress::from_text(door_note_->invitation.address).address;
+      membership_ = std::make_unique<comm::Membership>(world, door_note_->invitation, liveness_options_,
+                                                       [this] { shut_connections_down(); });
+    } catch (const PeerError& error) {
+      log_debug("cannot connect to the run yet: ", error.what());
+      if (auto note = comm::find_door(launch_.world)) door_note_ = std::move(note);
+      check_settings();
+    }
+    return membership_ != nullptr;
+  };
+  const milliseconds limit = in_ms(connect_timeout_s_);
+  if (!OwnLimit(limit, liveness_options_.connect_timeout + comm::kLongestTry).retry(kBetweenTries, connect)) {
+    throw PeerError("cannot join the run: its processes did not answer within ", seconds_text(limit),
+                    "; if it has ended, start all processes again with --resume auto, else check firewalls");
+  }
+  member_ = membership_->self();
+  data_ = door_note_->data;
+  own_address_ = comm::address_of_process(world);
+  process_.local_rank = launch_.world.local_rank;
+  process_.local_size = launch_.world.local_size;
+  log_info("joining the run as process ", member_, "; waiting for its current step to end");
+  regroup(comm::kNoState);
+  before_training_.training_begins();  // from now on a signal ends the run of all
+}
+
+void Peers::open_door(const comm::Agreement& data) {
+  if (!membership_) return;
+  data_ = data;
+  renew_door(/*in_store=*/launch_.world.meeting_file.empty());
+}
+
+// in_store: rank 0 serves the store at the meeting point, which it does until the first regroup.
+void Peers::renew_door(bool in_store) {
+  if (launch_.world.is_hosted) return;
+  const comm::DoorNote note{membership_->invitation(), agreement_, data_, process_.processes};
+  if (in_store) {
+    if (keeps_records()) processes_->publish(comm::kDoorKey, note.to_text());
+    return;
+  }
+  if (!door_) door_ = std::make_unique<comm::Door>(launch_.world, own_address_);
+  door_->renew(note, keeps_records());
+}
+
+int Peers::control_port() const { return comm::SocketAddress::from_text(membership_->invitation().address).port; }
+
+void Peers::admit_guests() {
+  if (!is_alone()) communicator_->barrier();  // so that no connection ends while another process needs it
+  throw GroupChanged("a process joins");
 }
 
 comm::NoticeBoard Peers::board() {
@@ -142,7 +225,7 @@ void Peers::watch_lost_process(const comm::LivenessOptions& options) {
 // Ends every wait for the others, here and, because they see the connections end, in the others.
 void Peers::shut_connections_down() {
   const std::scoped_lock lock(mutex_);
-  connections_->shut_down();
+  if (connections_) connections_->shut_down();
 }
 
 void Peers::regroup(std::int64_t steps_done) {
@@ -154,25 +237,28 @@ void Peers::regroup(std::int64_t steps_done) {
     try {
       return join_group(group);
     } catch (const PeerError& error) {
-      if (!membership_->wait_for_disturbance(kInquest)) throw;
       log_info(error.what());
+      // A process that hangs counts as silent by then.
+      if (membership_->wait_for_disturbance(liveness_options_.peer_timeout + kInquest)) continue;
+      if (news_.joined.empty()) throw;
+      for (const comm::Newcomer& newcomer : std::exchange(news_.joined, {})) membership_->dismiss(newcomer.member);
     }
   }
 }
 
 void Peers::join_group(const comm::Group& group) {
-  const int self = launch_.world.rank;
   std::vector<int> ranks{group.leader};
   std::ranges::copy_if(group.members, std::back_inserter(ranks), [&](int member) { return member != group.leader; });
-  process_.rank = static_cast<int>(std::ranges::find(ranks, self) - ranks.begin());
+  process_.rank = static_cast<int>(std::ranges::find(ranks, member_) - ranks.begin());
   process_.processes = static_cast<int>(ranks.size());
-  for (comm::Loss& loss : membership_->take_losses()) {
-    log_warning("lost rank ", loss.member, " (host ", loss.host, "): ", loss.cause);
-    losses_.push_back(std::move(loss));
-  }
-  log_info(counted(process_.processes, "process"), " of ", launch_.world.size, " go", is_alone() ? "es" : "",
-           " on after step ", group.steps_done);
-  if (is_alone()) return;
+  comm::GroupNews news = membership_->take_news();
+  for (const comm::Loss& loss : news.lost)
+    log_warning("lost process ", loss.member, " (host ", loss.host, "): ", loss.cause);
+  for (const comm::Newcomer& newcomer : news.joined)
+    log_info("process ", newcomer.member, " (host ", newcomer.host, ") joins");
+  news_.add(std::move(news));
+  log_info(counted(process_.processes, "process"), is_alone() ? " goes" : " go", " on after step ", group.steps_done);
+  if (is_alone()) return renew_door();
   comm::World world = launch_.world;
   world.rank = process_.rank;
   world.size = process_.processes;
@@ -186,16 +272,21 @@ void Peers::join_group(const comm::Group& group) {
   {
     const std::scoped_lock lock(mutex_);
     connections_ = std::make_shared<comm::OwnConnections>();
+    connections_->leave_out(control_port());
+    connections_->leave_out(launch_.world.port);  // of the door
   }
   if (membership_->is_disturbed()) shut_connections_down();
   const comm::TimeLimits limits{.connect = kConnect, .operation = kOperationTimeout};  // all are there
   processes_.emplace(
       world, agreement_, limits, [] {}, comm::Regrouping{meeting, connections_});
   communicator_ = processes_->make_communicator("the processes of the run");
+  process_ = process_rank(processes_->world());
+  renew_door();
 }
 
-bool Peers::is_loss(const Error& failure) {
+bool Peers::changes_group(const Error& failure) {
   if (!membership_ || failure.exit_code() != ExitCode::kPeer) return false;
+  if (dynamic_cast<const GroupChanged*>(&failure) != nullptr) return true;
   const milliseconds wait = std::exchange(has_inquired_, true) ? milliseconds(0) : milliseconds(kInquest);
   const bool is_lost = membership_->wait_for_disturbance(wait);
   if (const auto why = membership_->why_stopped()) throw InterruptedError(*why);
@@ -230,10 +321,10 @@ void Peers::together(const std::function<void()>& action) {
     action();
   } catch (const InterruptedError&) {
     throw;
-  } catch (const GroupLost&) {
+  } catch (const GroupChanged&) {
     throw;
   } catch (const Error& error) {
-    if (is_loss(error)) throw GroupLost(error.what());
+    if (changes_group(error)) throw GroupChanged(error.what());
     end(explain(error));
   } catch (...) {
     end(explain(pipeline::describe_failure(std::current_exception(), "training")));
@@ -251,7 +342,7 @@ void Peers::part() {
   try {
     communicator_->barrier();
   } catch (const PeerError& error) {
-    if (!is_loss(error)) throw;
+    if (!changes_group(error)) throw;
     log_warning("a process was lost at the end of the run; if it was rank 0, its last checkpoint may be missing");
   }
   {

@@ -14,6 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "comm/door.h"
 #include "comm/liveness.h"
 #include "comm/membership.h"
 #include "comm/own_connections.h"
@@ -43,18 +44,28 @@ void log_how_started(const comm::World& world);
 // Sends a failure that happens before Peers exists, such as an unreadable configuration, to the waiting processes.
 void send_failure_to_peers(const comm::World& world, const Error& why);
 
-// With replicas.elastic: a process of the group is lost. The others stop training and call Peers::regroup().
-struct GroupLost : PeerError {
+// With replicas.elastic: a process of the group is lost, or one joins. All members stop training and call
+// Peers::regroup().
+struct GroupChanged : PeerError {
   using PeerError::PeerError;
 };
 
 class Peers {
  public:
-  // Returns when all processes have connected and agree. prepare: as in comm::Processes, before the first wait.
-  Peers(Launch launch, const config::Config& config, const std::function<void()>& prepare);
+  // Returns when all processes have connected and agree, or when this one has found a run that goes on (is_guest()).
+  // prepare: as in comm::Processes, before the first wait. rank_0: whether this process can become rank 0.
+  Peers(Launch launch, const config::Config& config, const std::function<void(bool rank_0)>& prepare);
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
+
+  // Its configuration is that of the run. It is alone until join().
+  [[nodiscard]] bool is_guest() const { return door_note_.has_value() && !membership_; }
+  [[nodiscard]] const comm::DoorNote& door_note() const { return *door_note_; }
+  // Waits until the run takes this guest in, between two steps. PeerError if the run ends before.
+  void join();
+  // With replicas.elastic: from now on guests may join. data: that a guest must have, too.
+  void open_door(const comm::Agreement& data);
 
   [[nodiscard]] bool is_alone() const { return process_.processes == 1; }
   [[nodiscard]] const ProcessRank& process() const { return process_; }
@@ -76,11 +87,15 @@ class Peers {
   // Forms the next group, which may be this process alone. Requires: nothing uses processes() or communicator().
   // steps_done: as in comm/membership.h. PeerError if this process cannot go on.
   void regroup(std::int64_t steps_done);
-  // The processes that were lost since the last call, for the records.
-  [[nodiscard]] std::vector<comm::Loss> take_losses() { return std::exchange(losses_, {}); }
-  // With replicas.elastic, whether a failure comes from the loss of a process; the first call waits briefly.
-  // InterruptedError if that process was stopped before training.
-  [[nodiscard]] bool is_loss(const Error& failure);
+  // Since the last call.
+  [[nodiscard]] comm::GroupNews take_news() { return std::exchange(news_, {}); }
+  // With replicas.elastic, whether a failure is GroupChanged or comes from the loss of a process; the first call waits
+  // briefly. InterruptedError if that process was stopped before training.
+  [[nodiscard]] bool changes_group(const Error& failure);
+  // A guest waits. True in one process.
+  [[nodiscard]] bool has_guests() const { return membership_ && membership_->has_guests(); }
+  // All members call it together after a step, once has_guests() was true in one of them. Throws GroupChanged.
+  [[noreturn]] void admit_guests();
 
   // Hold it while state changes or files are written: the loss of a peer then ends this process only after a while.
   [[nodiscard]] std::unique_lock<std::timed_mutex> hold();
@@ -98,10 +113,14 @@ class Peers {
   nlohmann::ordered_json run(const std::function<nlohmann::ordered_json()>& body);
 
  private:
+  void connect(bool is_elastic, const std::function<void(bool rank_0)>& prepare);
   [[nodiscard]] comm::NoticeBoard board();
   void watch_lost_process(const comm::LivenessOptions& options);
   void join_group(const comm::Group& group);
   void shut_connections_down();
+  void renew_door(bool in_store = false);
+  void check_settings() const;
+  [[nodiscard]] int control_port() const;
   void part();
   void stop(const InterruptedError& why);
   void end(const Error& error, const comm::LostProcess* lost = nullptr);
@@ -110,10 +129,14 @@ class Peers {
   Launch launch_;
   double connect_timeout_s_;
   comm::Agreement agreement_;
+  comm::LivenessOptions liveness_options_;
   StopBeforeTraining before_training_;
   ProcessRank process_;
+  int member_ = 0;  // number of this process in its membership
   std::string own_address_;
-  std::vector<comm::Loss> losses_;
+  comm::GroupNews news_;
+  comm::Agreement data_;  // open_door()
+  std::optional<comm::DoorNote> door_note_;
   std::optional<comm::Processes> processes_;
   std::shared_ptr<comm::Communicator> communicator_;
   std::timed_mutex held_;
@@ -127,6 +150,7 @@ class Peers {
   std::unique_ptr<comm::Liveness> liveness_;           // without replicas.elastic
   std::unique_ptr<comm::Membership> membership_;       // with it
   std::shared_ptr<comm::OwnConnections> connections_;  // of the group; guarded by mutex_
+  std::unique_ptr<comm::Door> door_;
   std::jthread watch_;
   std::jthread stopper_;
 };

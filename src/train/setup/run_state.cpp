@@ -48,11 +48,13 @@ std::optional<fs::path> find_checkpoint(const fs::path& dir) {
 }
 
 nlohmann::ordered_json plan_json(const Plan& plan) {
-  return {
+  nlohmann::ordered_json json{
       {"stages", plan.devices()},   {"virtual", plan.virtual_stages}, {"partition", plan.partition.layers_per_stage},
       {"replicas", plan.replicas},  {"chunks", plan.chunks},          {"global_batch", plan.global_batch},
       {"schedule", plan.schedule},  {"order", plan.schedule_text},    {"frozen_layers", plan.frozen_layers},
       {"recompute", plan.recompute}};
+  if (!plan.shares.empty()) json["shares"] = plan.shares;
+  return json;
 }
 
 namespace {
@@ -67,7 +69,8 @@ Plan plan_from(const nlohmann::json& json) {
           .schedule_text = json.value("order", std::string{}),
           .virtual_stages = json.value("virtual", 1),
           .frozen_layers = json.value("frozen_layers", 0),
-          .recompute = json.value("recompute", std::vector<bool>{})};
+          .recompute = json.value("recompute", std::vector<bool>{}),
+          .shares = json.value("shares", std::vector<int>{})};
 }
 
 nlohmann::json json_of(const FreezeRecord& record) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "comm/compare.h"
+#include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "device/graph.h"
@@ -37,14 +39,25 @@ void check_same_setup(const comm::Communicator& communicator, const Setup& setup
                   " from rank 0's; give every rank the same files (data.path)");
 }
 
+std::string device_kind(const Setup& setup) { return count_gpus(setup) > 0 ? "GPU" : "CPU"; }
+
+std::string other_device(const Setup& setup, const std::string& theirs) {
+  return concat("this process would train on a ", device_kind(setup), ", but the run trains on a ", theirs,
+                "; set device.list to devices that no other process uses");
+}
+
+void warn_of_arithmetic(const std::string& one, const std::string& own, const std::string& other,
+                        const std::string& theirs) {
+  log_warning(one, " uses ", own, ", but ", other, " uses ", theirs,
+              ": results may depend on the layout in their last bits (train.reproducible)");
+}
+
 void warn_of_different_arithmetic(const comm::Communicator& communicator, const Setup& setup) {
   if (!setup.config.train.is_reproducible_by_layout()) return;
   const std::vector<std::string> of_ranks = comm::gather_texts(communicator, arithmetic_of(setup.devices), /*root=*/0);
   for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
     if (of_ranks[rank] == of_ranks[0]) continue;
-    log_warning("rank ", rank, " uses ", of_ranks[rank], ", but rank 0 uses ", of_ranks[0],
-                ": results may depend on the layout in their last bits (train.reproducible)");
-    return;
+    return warn_of_arithmetic(concat("rank ", rank), of_ranks[rank], "rank 0", of_ranks[0]);
   }
 }
 
@@ -54,7 +67,42 @@ void share_schedule(const Peers& peers, Setup& setup) {
   if (peers.process().rank != 0) settle_schedule(setup, schedule_text);
 }
 
+constexpr auto kArithmetic = "arithmetic", kDevices = "the kind of device", kSchedule = "the content of pipeline.order";
+
 }  // namespace
+
+comm::Agreement data_agreement(const Setup& setup) {
+  return {{kDevices, device_kind(setup)},
+          {"the number of training samples", std::to_string(setup.data.train.samples)},
+          {"the number of test samples", std::to_string(setup.data.test.samples)},
+          {"the digest of the training samples", setup.data.train.digest},
+          {"the digest of the test samples", setup.data.test.digest},
+          {kSchedule, setup.schedule_text},
+          {kArithmetic, arithmetic_of(setup.devices)}};
+}
+
+void settle_as_guest(Peers& peers, Setup& setup) {
+  comm::Agreement theirs = peers.door_note().data;
+  if (!setup.config.pipeline.order.empty()) settle_schedule(setup, theirs[kSchedule]);
+  settle_together(peers, setup);
+  Setup as_member = setup;
+  as_member.process.processes = peers.door_note().processes + 1;
+  static_cast<void>(with_settings(as_member, setup.config));  // checks that the run can have one more process
+  const comm::Agreement own = data_agreement(setup);
+  const std::string kind = theirs[kDevices], own_arithmetic = own.at(kArithmetic);
+  const std::string arithmetic = std::exchange(theirs[kArithmetic], own_arithmetic);
+  if (own_arithmetic != arithmetic && setup.config.train.is_reproducible_by_layout())
+    warn_of_arithmetic("this process", own_arithmetic, "the run", arithmetic);
+  if (device_kind(setup) != kind) throw ConfigError(other_device(setup, kind));
+  if (const auto found = comm::first_disagreement(own, theirs)) {
+    throw DataError(found->key,
+                    " differs from that of the run, which goes on without this process; give it the same "
+                    "files (data.path)");
+  }
+  peers.join();
+  settle_process(setup, peers.process());  // now that the other processes of this machine are known
+  if (device_kind(setup) != kind) throw PeerError(other_device(setup, kind));
+}
 
 void settle_together(const Peers& peers, Setup& setup) {
   if (!peers.is_alone() && !setup.config.pipeline.order.empty()) share_schedule(peers, setup);

@@ -125,10 +125,15 @@ void settle_worker(config::Config& config);
 // Number of epochs that the run begins; the last may be incomplete. 1 without a data set.
 [[nodiscard]] std::int64_t epochs_of(const Setup& setup);
 
-// This process's share of the global batch. replicas: local ones, by default as configured.
-[[nodiscard]] data::LoaderOptions train_loader_options(const Setup& setup, int replicas);
+// The replicas of this process in the plan.
+[[nodiscard]] data::Share replica_share(const Setup& setup, const Plan& plan);
+// The samples of a local replica in a full batch.
+[[nodiscard]] std::int64_t samples_of(const Setup& setup, const Plan& plan, ReplicaId replica);
+
+// This process's share of the global batch; without a plan, an equal share for each configured replica.
+[[nodiscard]] data::LoaderOptions train_loader_options(const Setup& setup, const Plan& plan);
 [[nodiscard]] data::LoaderOptions train_loader_options(const Setup& setup);
-[[nodiscard]] data::LoaderOptions eval_loader_options(const Setup& setup, int replicas);
+[[nodiscard]] data::LoaderOptions eval_loader_options(const Setup& setup, const Plan& plan);
 [[nodiscard]] data::LoaderOptions eval_loader_options(const Setup& setup);
 
 }  // namespace sluice::train

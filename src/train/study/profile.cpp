@@ -340,10 +340,12 @@ std::optional<ProfileOutcome> run_profile(const config::Config& config, const Pr
   check_trace_file(options.trace);
   check_trace(!options.trace.empty(), config);
   Setup setup;
-  Peers peers(options.launch, config, [&] {
-    if (options.launch.world.rank == 0) check_writable(config, options);
+  Peers peers(options.launch, config, [&](bool rank_0) {
+    if (rank_0) check_writable(config, options);
     setup = make_setup(config, process_rank(options.launch.world));
   });
+  if (peers.is_guest())
+    throw ConfigError("a run goes on at this meeting point; choose another one (MASTER_PORT, --init) to profile");
   std::optional<ProfileOutcome> outcome;
   peers.run([&] {
     settle_together(peers, setup);

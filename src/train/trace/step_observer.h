@@ -30,6 +30,9 @@ class StepObserver {
   StepObserver& operator=(const StepObserver&) = delete;
 
   virtual void before_step(std::int64_t /*number*/) {}
+  // Events for rank 0. If true in one process, StepStats::has_events is true in all after the next step; after_step()
+  // then sends the events.
+  [[nodiscard]] virtual bool has_events() const { return false; }
   // May change the spans of a step before any other use.
   virtual void complete(StepSpans& /*spans*/) {}
   // May wait for other processes.

@@ -1,7 +1,7 @@
-"""The price of train.reproducible = "layout": steps with and without it, in turns.
+"""The price of a setting: steps with and without train.reproducible = "layout", or replicas.elastic, in turns.
 
-    bench/reproducible.py [--models resnet18 vit gpt2] [--layouts pipeline processes2 processes4 hosts] [--rounds 5] [--steps 12]
-                          [--json FILE]
+    bench/price.py [--setting reproducible|elastic] [--models resnet18 vit gpt2] [--layouts pipeline processes2 processes4 hosts]
+                   [--rounds 5] [--steps 12] [--json FILE]
 
 Both sides are `sluice train` with the same configuration, micro-batches and threads; they alternate, and each row is the
 median of the runs' median step times, without each run's first three steps. `hosts`: two network namespaces with 1 Gbit/s
@@ -34,37 +34,40 @@ LAYOUTS = {  # processes, stages, replicas, hosts
     "processes4": (4, 1, 1, False),
     "hosts": (2, 1, 1, True),
 }
+SETTINGS = {"reproducible": ("train", "reproducible", "off", "layout"), "elastic": ("replicas", "elastic", False, True)}
 WARM_UP = 3
 
 
-def words_of(model, layout, mode, steps, folder):
+def words_of(model, layout, setting, value, steps, folder):
     tables, batch, micro_batch = MODELS[model]
     _, stages, replicas, _ = LAYOUTS[layout]
     tables = {name: dict(table) for name, table in tables.items()}
     if model == "gpt2":
         tables["data"]["path"] = str(folder / "text.txt")
         tables["model"]["config"] = str(folder / "gpt2.json")
-    tables |= {"train": {"steps": steps, "global_batch": batch, "micro_batch": micro_batch, "reproducible": mode,
+    tables |= {"train": {"steps": steps, "global_batch": batch, "micro_batch": micro_batch,
                          "optimizer": "adamw", "eval_limit": 16},
                "pipeline": {"stages": stages}, "replicas": {"local": replicas}, "device": {"list": "cpu", "threads": 1},
                "log": {"tensorboard": False, "digest_every": 0}, "checkpoint": {"at_end": False}}
+    table, key, *_ = SETTINGS[setting]
+    tables[table][key] = value
     return [word for name, table in tables.items() for key, value in table.items() for word in ("--set", f"{name}.{key}={json.dumps(value)}")]
 
 
-def run(model, layout, mode, args, folder, network):
+def run(model, layout, value, args, folder, network):
     processes = LAYOUTS[layout][0]
     config = folder / "empty.toml"
     config.write_text("", encoding="utf-8")
     where = pathlib.Path(tempfile.mkdtemp(dir=folder))
     started = []
     for rank, environment in enumerate(sides.environments(processes)):
-        words = [sides.SLUICE, "train", config, *words_of(model, layout, mode, args.steps, folder), "--run-dir", where / f"rank{rank}", "--quiet"]
+        words = [sides.SLUICE, "train", config, *words_of(model, layout, args.setting, value, args.steps, folder), "--run-dir", where / f"rank{rank}", "--quiet"]
         if network:
             words, environment = network.command(rank, *words), network.environment(rank)
         started.append(subprocess.Popen([str(word) for word in words], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
     said = [process.communicate()[1] for process in started]
     if any(process.returncode for process in started):
-        sides.fail(f"{model}, {layout}, {mode}: {said[0]}")
+        sides.fail(f"{model}, {layout}, {args.setting} = {value}: {said[0]}")
     lines = [json.loads(line) for line in (where / "rank0" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     steps = [line for line in lines if line["event"] == "step"][WARM_UP:]
     return {name: statistics.median(line.get(name, 0) for line in steps)
@@ -74,18 +77,18 @@ def run(model, layout, mode, args, folder, network):
 def compare(model, layout, args, folder):
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(hosts.Hosts("1gbit")) if LAYOUTS[layout][3] else None
-        taken = {"off": [], "layout": []}
+        taken = {"off": [], "on": []}
         for _ in range(args.rounds):
-            for mode, runs in taken.items():
-                runs.append(run(model, layout, mode, args, folder, network))
+            for runs, value in zip(taken.values(), SETTINGS[args.setting][2:]):
+                runs.append(run(model, layout, value, args, folder, network))
     medians = {mode: {name: statistics.median(one[name] for one in runs) for name in runs[0]} for mode, runs in taken.items()}
-    ratios = [on["step_ms"] / off["step_ms"] for off, on in zip(taken["off"], taken["layout"])]
-    return {"model": model, "layout": layout, "off": medians["off"], "on": medians["layout"],
-            "ratio": medians["layout"]["step_ms"] / medians["off"]["step_ms"], "ratios": [round(ratio, 3) for ratio in ratios]}
+    ratios = [on["step_ms"] / off["step_ms"] for off, on in zip(taken["off"], taken["on"])]
+    return {"model": model, "layout": layout, **medians, "ratio": medians["on"]["step_ms"] / medians["off"]["step_ms"], "ratios": [round(ratio, 3) for ratio in ratios]}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--setting", default="reproducible", choices=list(SETTINGS))
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--layouts", nargs="+", default=list(LAYOUTS), choices=list(LAYOUTS))
     parser.add_argument("--rounds", type=int, default=5)
