@@ -29,8 +29,8 @@ struct MembershipMessage {
 
   Kind kind = Kind::kBeat;
   int member = 0, number = 0;
-  std::string token = {}, text = {};
-  std::map<int, std::string> addresses = {};
+  std::string token, text;
+  std::map<int, std::string> addresses;
   RegroupMessage regroup = {};
 
   [[nodiscard]] std::string to_line() const;  // a long `text` is truncated

@@ -63,8 +63,8 @@ struct RegroupMessage {
   bool is_dead = false;
   std::int64_t steps_done = kNoState;
   int attempt = 0;
-  Group group = {};
-  std::optional<Proposal> accepted = {};  // kReady: by the sender, which does not know whether it was committed
+  Group group;
+  std::optional<Proposal> accepted;  // kReady: by the sender, which does not know whether it was committed
 
   auto operator<=>(const RegroupMessage&) const = default;
 };

@@ -140,7 +140,7 @@ class Start {
     int code = 0;
     std::string why;
     std::getline(text >> code >> std::ws, why, '\0');
-    return {static_cast<ExitCode>(code), why};
+    return Error(static_cast<ExitCode>(code), why);
   }
   [[noreturn]] void give_up(const std::string& why) {
     refuse(ExitCode::kPeer, why);

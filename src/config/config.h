@@ -159,7 +159,9 @@ struct PipelineConfig {
   double planning_budget_s = 15;
   std::string batch_norm = "micro";
   std::vector<std::string> changes;  // "20: stages = 2"; parsed by changes.h
+  std::string replan = "off";
 
+  [[nodiscard]] bool replans() const { return replan == "auto"; }
   bool operator==(const PipelineConfig&) const = default;
 };
 

@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-Error Error::with_context(std::string_view context) const { return {code_, concat(context, ": ", what())}; }
+Error Error::with_context(std::string_view context) const { return Error(code_, concat(context, ": ", what())); }
 
 bool is_file_limit(int error) { return error == EMFILE || error == ENFILE; }
 

@@ -27,7 +27,7 @@ enum class ExitCode : int {
 class Error : public std::runtime_error {
  public:
   template <typename... Parts>
-  Error(ExitCode code, const Parts&... parts) : std::runtime_error(concat(parts...)), code_(code) {}
+  explicit Error(ExitCode code, const Parts&... parts) : std::runtime_error(concat(parts...)), code_(code) {}
   [[nodiscard]] ExitCode exit_code() const { return code_; }
 
   // Returns the error with "`context`: " before its text. The type of the result is Error.

@@ -43,11 +43,13 @@ class Parts {
   [[nodiscard]] NumberRange range(std::int64_t count, std::int64_t part) const {
     return {begin(count, part), begin(count, part + 1)};
   }
-  [[nodiscard]] std::int64_t largest(std::int64_t count) const {
-    std::int64_t most = 0;
-    for (std::int64_t part = 0; part < number_; ++part) most = std::max(most, range(count, part).size());
-    return most;
+  // [part]
+  [[nodiscard]] std::vector<std::int64_t> sizes(std::int64_t count) const {
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t part = 0; part < number_; ++part) sizes.push_back(range(count, part).size());
+    return sizes;
   }
+  [[nodiscard]] std::int64_t largest(std::int64_t count) const { return std::ranges::max(sizes(count)); }
 
  private:
   [[nodiscard]] std::int64_t weight_before(std::int64_t part) const {

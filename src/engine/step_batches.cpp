@@ -21,7 +21,9 @@ pipeline::MicroBatchParts TrainStep::parts_of(const StepBatch& batch) const {
 MicroBatches TrainStep::split_by_shares(const StepBatch& batch, int chunks) const {
   const Plan& plan = composition_.plan;
   const auto first = plan.shares.begin() + std::int64_t{plan.replicas} * composition_.sync->rank();
-  const Parts parts(plan.replicas, {first, first + plan.replicas});
+  const std::vector<int> own_shares(first, first + plan.replicas);
+  const bool is_left_out = std::ranges::max(own_shares) == 0;
+  const Parts parts(plan.replicas, is_left_out ? std::vector<int>() : own_shares);
   const std::int64_t replicas = std::ssize(plan.shares);
   const std::int64_t size = std::max<std::int64_t>(divided_up(batch.global_samples, replicas * chunks), 1);
   MicroBatches micro_batches;

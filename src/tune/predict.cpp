@@ -18,8 +18,22 @@ namespace {
 using pipeline::Schedule;
 using pipeline::Simulation;
 
+void slow_down(std::vector<pipeline::StepCost>& stages, const Schedule& schedule, const std::vector<double>& slowness) {
+  if (slowness.empty()) return;
+  const std::vector<int> owners = pipeline::stage_owners(schedule);
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const double factor = slowness.at(owners[s]);
+    pipeline::StepCost& stage = stages[s];
+    for (double* const time :
+         {&stage.forward, &stage.input, &stage.weight, &stage.first_forward, &stage.first_backward})
+      *time *= factor;
+    if (stage.backward) *stage.backward *= factor;
+  }
+}
+
 Simulation simulate_compute(const pipeline::Simulator& simulator, const StepCosts& costs) {
   pipeline::Costs times{.stages = costs.stages, .sent_bytes = costs.sent_bytes};
+  slow_down(times.stages, simulator.schedule(), costs.overheads.slowness);
   for (const LinkCost& border : costs.overheads.borders) {
     pipeline::Link& link = times.links.emplace_back(pipeline::Link{.latency = border.latency_s});
     if (border.bytes_per_s) link.bytes_per_time = *border.bytes_per_s;
@@ -175,7 +189,8 @@ double frozen_seconds(const Plan& plan, std::span<const LayerCost> layers, doubl
   for (const LayerCost& layer : layers.first(plan.frozen_layers))
     seconds += overheads.frozen_share * layer.forward.at(micro_batch) * plan.chunks / plan.devices();
   const double devices = static_cast<double>(plan.devices()) * overheads.replicas_on_machine;
-  return seconds * Contention{.slowdowns = {}, .runnable = overheads.runnable}.waiting(devices);
+  const double slowest = overheads.slowness.empty() ? 1 : std::ranges::max(overheads.slowness);
+  return seconds * slowest * Contention{.slowdowns = {}, .runnable = overheads.runnable}.waiting(devices);
 }
 
 StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partition, const std::vector<bool>& recompute,

@@ -33,6 +33,7 @@ struct StepOverheads {
   std::vector<std::vector<int>> networks;
   double bucket_bytes = 0;  // largest bucket; 0: all gradients of a stage form one bucket
   double sent_share = 1;    // share of a gradient's bytes that is sent; 0.5 for bfloat16
+  std::vector<double> slowness;  // [device]: factor on its layers' times, at least 1; empty: 1
   std::optional<AffineCost> update;
   int updaters = 1;  // local replicas that share the update
   // Devices that ran together when LayerCost::slowdown was measured; 1: not measured.

@@ -9,17 +9,17 @@
 namespace sluice::tune {
 
 // Gives each unit to the replica that would be done with it first. No other order has an earlier latest end.
-std::vector<int> fastest_shares(const std::vector<Nanoseconds>& times, std::int64_t units) {
+std::vector<std::int64_t> fastest_shares(const std::vector<Nanoseconds>& times, std::int64_t units) {
   const auto replicas = std::ssize(times);
-  check(replicas > 0 && units >= replicas, "a unit for each replica");
-  std::vector<int> shares(times.size(), 1);
+  check(replicas > 0, "a replica");
+  std::vector<std::int64_t> shares(times.size(), 0);
   std::priority_queue<std::pair<Nanoseconds, std::ptrdiff_t>>
       next;  // (-end of the replica's next unit, -replica): the earliest end is on top
   for (std::ptrdiff_t replica = 0; replica < replicas; ++replica) {
     check(times[replica] > 0, "a time for each replica");
-    next.emplace(-2 * times[replica], -replica);
+    next.emplace(-times[replica], -replica);
   }
-  for (std::int64_t given = replicas; given < units; ++given) {
+  for (std::int64_t given = 0; given < units; ++given) {
     const std::ptrdiff_t replica = -next.top().second;
     next.pop();
     ++shares[replica];
@@ -28,7 +28,7 @@ std::vector<int> fastest_shares(const std::vector<Nanoseconds>& times, std::int6
   return shares;
 }
 
-Nanoseconds slowest(const std::vector<Nanoseconds>& times, const std::vector<int>& shares) {
+Nanoseconds slowest(const std::vector<Nanoseconds>& times, const std::vector<std::int64_t>& shares) {
   Nanoseconds longest = 0;
   for (std::size_t replica = 0; replica < times.size(); ++replica)
     longest = std::max(longest, times[replica] * shares.at(replica));

@@ -9,11 +9,12 @@
 
 namespace sluice::tune {
 
-// times: [replica], for one unit, above 0. Returns a number of units for each replica, at least 1, with the sum
-// `units`, so that the slowest replica takes as little time as possible. Requires: at least as many units as replicas.
-[[nodiscard]] std::vector<int> fastest_shares(const std::vector<Nanoseconds>& times, std::int64_t units);
+// times: [replica], for one unit, above 0. Returns a number of units for each replica, with the sum `units`, so that
+// the slowest replica takes as little time as possible. A replica that would delay the others even with one unit gets
+// none.
+[[nodiscard]] std::vector<std::int64_t> fastest_shares(const std::vector<Nanoseconds>& times, std::int64_t units);
 
 // Time of the slowest replica.
-[[nodiscard]] Nanoseconds slowest(const std::vector<Nanoseconds>& times, const std::vector<int>& shares);
+[[nodiscard]] Nanoseconds slowest(const std::vector<Nanoseconds>& times, const std::vector<std::int64_t>& shares);
 
 }  // namespace sluice::tune

@@ -25,6 +25,12 @@ class Slowness {
   // seconds: what is watched, above 0. step_s: the whole step. Returns a change in the step that confirms it.
   std::optional<Change> add(std::int64_t step, double seconds, double step_s);
 
+  // From now on times are `ratio` times as long for the same speed.
+  void rescale(double ratio) {
+    normal_s_ *= ratio;
+    candidate_.clear();
+  }
+
   [[nodiscard]] bool is_slow() const { return is_slow_; }
   [[nodiscard]] bool may_change() const { return candidate_.size() >= 3; }
   [[nodiscard]] double normal_s() const { return normal_s_; }  // 0: not known yet

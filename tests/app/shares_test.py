@@ -66,6 +66,19 @@ class SharesTest(unittest.TestCase):
         self.assertLess(changes[0]["measured_ms"], changes[0]["measured_before_ms"])
         self.assert_same_bits(run, self.one_process("one", *self.LAYOUT))
 
+    def test_a_hopeless_process_gets_no_share(self):
+        plain = cli.options(pipeline={"chunks": 2}, train={"clip_norm": 0.5})
+        for name, options, slow in [("layout", self.LAYOUT, "15,15,15,15"), ("plain", plain, "30,30,30,30")]:
+            with self.subTest(name):
+                run = self.train(f"hopeless-{name}", [slow, QUICK], *options, *self.MEASURED)
+                changes = cli.events(run, "replan")
+                self.assertEqual(changes[-1]["shares"][0], 0, changes)
+                reference = self.one_process(f"hopeless-one-{name}", *options)
+                for ours, theirs in zip(cli.events(run, "step"), cli.events(reference, "step"), strict=True):
+                    self.assertAlmostEqual(ours["loss"], theirs["loss"], delta=1e-5, msg=ours["step"])
+                if name == "layout":
+                    self.assert_same_bits(run, reference)
+
     def test_without_a_fixed_micro_batch_shares_are_finer(self):
         run = self.train("plain", [QUICK, SLOW], *self.MEASURED, *cli.options(pipeline={"chunks": 6}))
         changes = cli.events(run, "replan")

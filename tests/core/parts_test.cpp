@@ -7,21 +7,15 @@
 namespace sluice {
 namespace {
 
-std::vector<std::int64_t> sizes(const Parts& parts, std::int64_t count) {
-  std::vector<std::int64_t> all;
-  for (std::int64_t part = 0; part < parts.number(); ++part) all.push_back(parts.range(count, part).size());
-  return all;
-}
-
 TEST(Parts, WithoutWeightsSizesDifferByOneLargerOnesFirst) {
-  EXPECT_THAT(sizes(4, 10), testing::ElementsAre(3, 3, 2, 2));
-  EXPECT_THAT(sizes(3, 2), testing::ElementsAre(1, 1, 0));
+  EXPECT_THAT(Parts(4).sizes(10), testing::ElementsAre(3, 3, 2, 2));
+  EXPECT_THAT(Parts(3).sizes(2), testing::ElementsAre(1, 1, 0));
   EXPECT_EQ(Parts(4).largest(10), 3);
 }
 
 TEST(Parts, SizesAreTheWeightsIfTheyAreTheWholeSum) {
-  EXPECT_THAT(sizes(Parts(3, {5, 1, 4}), 10), testing::ElementsAre(5, 1, 4));
-  EXPECT_THAT(sizes(Parts(3, {5, 1, 4}), 100), testing::ElementsAre(50, 10, 40));
+  EXPECT_THAT(Parts(3, {5, 1, 4}).sizes(10), testing::ElementsAre(5, 1, 4));
+  EXPECT_THAT(Parts(3, {5, 1, 4}).sizes(100), testing::ElementsAre(50, 10, 40));
   EXPECT_EQ(Parts(3, {1, 5, 4}).largest(10), 5);
 }
 

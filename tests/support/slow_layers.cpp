@@ -1,8 +1,10 @@
 // slow_layers: the command line of Sluice with a model whose layers sleep, so that a test says how long each of them
 // takes whatever else the machine does: model.name = "sleepers", four layers.
 // SLEEP_FORWARD_MS, SLEEP_BACKWARD_MS: of each layer for each micro-batch, "5,5,10,5".
-// SLOWER_FILE: while the file is there, sleeps are as many times longer as it says.
+// SLOWER_FILE: while the file is there, sleeps are as many times longer as it says. SLOWER_LAST: only those of the
+// device that has the last layer.
 // data.name = "drowsy": noise. SLOW_DATA_FILE: while the file is there, each sample takes so many ms.
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -46,7 +48,13 @@ double number_in_file_of(const char* variable, double otherwise) {
   return number > 0 ? number : otherwise;
 }
 
-void sleep_layer(double time) { sleep_ms(time * number_in_file_of("SLOWER_FILE", 1)); }
+std::atomic<std::thread::id> thread_of_last_layer;
+
+void sleep_layer(double time) {
+  static const bool slows_all = std::getenv("SLOWER_LAST") == nullptr;
+  const bool is_slow = slows_all || thread_of_last_layer.load() == std::this_thread::get_id();
+  sleep_ms(time * (is_slow ? number_in_file_of("SLOWER_FILE", 1) : 1));
+}
 
 // Its input; sleeps in forward and in backward.
 struct Sleep : torch::autograd::Function<Sleep> {
@@ -66,14 +74,17 @@ class Sleeper : public nn::RegisteredLayer {
  public:
   Sleeper(int number, std::int64_t in, std::int64_t out, const nn::LayerOptions& options)
       : RegisteredLayer(concat("sleeper", number), options),
+        is_last_(number + 1 == kLayers),
         linear_(registry_, concat("sleeper", number), in, out, nn::LinearInit::torch_default(in)),
         forward_ms_(milliseconds("SLEEP_FORWARD_MS")[number]),
         backward_ms_(milliseconds("SLEEP_BACKWARD_MS")[number]) {}
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    if (is_last_) thread_of_last_layer = std::this_thread::get_id();
     return Sleep::apply(linear_(x.flatten(1), context), forward_ms_, backward_ms_);
   }
 
  private:
+  bool is_last_;
   nn::Linear linear_;
   double forward_ms_, backward_ms_;
 };

@@ -248,7 +248,7 @@ function happening(line) {
     case "fault": return line.what;
     case "lost": return "rank " + line.rank + " on " + line.host + ": " + line.cause + "; the next step was done " + number(line.next_step_ms) + " ms later";
     case "joined": return "rank " + line.rank + " on " + line.host + ", " + number(line.wait_ms) + " ms after it connected";
-    case "replan": return "shares " + line.shares_before.join(" ") + " \u2192 " + line.shares.join(" ") + (isNumber(line.measured_ms) ? "; step " + number(line.measured_before_ms) + " \u2192 " + number(line.measured_ms) + " ms" : "");
+    case "replan": return ["shares", "partition"].filter((what) => line[what]).map((what) => what + " " + line[what + "_before"].join(" ") + " \u2192 " + line[what].join(" ")).join("; ") + (isNumber(line.measured_ms) ? "; step " + number(line.measured_before_ms) + " \u2192 " + number(line.measured_ms) + " ms" : "");
     case "slow": return (isNumber(line.rank) ? "rank " + line.rank + ", " : "") + (line.what === "device" ? "replica " + line.replica + " device " + line.device : line.what) + (line.is_over ? ": as before again" : ": " + number(line.before_ms) + " \u2192 " + number(line.now_ms) + " ms a step") + " since step " + line.since_step;
     case "checkpoint": return line.path + (isNumber(line.save_s) ? "; saved in " + duration(line.save_s) : "");
     case "cache": return "features kept: " + whole(line.hits) + " hits, " + whole(line.misses) + " misses";

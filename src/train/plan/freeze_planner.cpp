@@ -28,16 +28,16 @@ double seconds_of_one_change(const Setup& setup) {
   return to_s(made - begin) * slots + to_s(copied - made) * 6;
 }
 
-// Estimates the time of a plan change: each replica makes the model again and copies its state (up to three times its
-// parameters) out and in. For small models it takes the fastest of three, because a busy machine distorts one.
+}  // namespace
+
+// Each replica makes the model again and copies its state (up to three times its parameters) out and in. For small
+// models the result is the fastest of three, because a busy machine distorts one.
 double seconds_of_change(const Setup& setup) {
   constexpr double kSmall = 0.1;
   double fastest = seconds_of_one_change(setup);
   for (int again = 0; again < 2 && fastest < kSmall; ++again) fastest = std::min(fastest, seconds_of_one_change(setup));
   return fastest;
 }
-
-}  // namespace
 
 std::vector<int> freeze_points_of(const Setup& setup) {
   return models::freeze_points(

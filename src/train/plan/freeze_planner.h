@@ -17,6 +17,9 @@ namespace sluice::train {
 // [k]: frozen layers when k units are frozen (models/freeze_points.h).
 [[nodiscard]] std::vector<int> freeze_points_of(const Setup& setup);
 
+// Estimates the time of a plan change by making the model and copying its state.
+[[nodiscard]] double seconds_of_change(const Setup& setup);
+
 struct FrozenTime {
   std::int64_t after = 0;  // steps done before it
   std::int64_t epoch = 0;

@@ -11,7 +11,7 @@
 #include "train/plan/choose_plan.h"
 #include "train/plan/plan_description.h"
 #include "train/plan/plan_settings.h"
-#include "train/plan/share_watch.h"
+#include "train/plan/replan_watch.h"
 #include "train/setup/run_state.h"
 
 namespace sluice::train {
@@ -93,6 +93,7 @@ RunPlans begin_with(const Setup& setup, std::vector<PlanChange> changes, std::in
     plans.now = decide_plan(setup);
     plans.tries_chunks = chunks_are_open(setup.config);
   }
+  if (setup.config.pipeline.replans() && plans.now.stages() > 1) plans.costs = layer_costs(setup);
   plans.now.shares = first_shares(setup, plans.now);
   for (PlanChange& later : plans.changes) later.plan.shares = first_shares(setup, later.plan);
   return plans;
@@ -126,6 +127,7 @@ void check_feasible(const engine::Engine& engine, const std::vector<PlanChange>&
 void log_changes_left_out(const config::Config& config) {
   if (config.freeze.policy != "none")
     log_info("freeze.policy applies to sluice train only; here all layers are trained");
+  if (config.pipeline.replans()) log_info("pipeline.replan applies to sluice train only; here the plan stays");
   if (!config.replicas.shares.is_equal()) log_info("replicas.shares applies to sluice train only; here they are equal");
   if (config.pipeline.changes.empty()) return;
   log_info("pipeline.changes applies to sluice train only; these are the settings before its first change, after step ",

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/layer_cost.h"
 #include "core/plan.h"
 #include "engine/engine.h"
 #include "train/setup/run_state.h"
@@ -22,7 +23,8 @@ struct RunPlans {
   Plan now;
   bool tries_chunks = false;  // choose_chunks.h decides their number
   std::vector<PlanChange> changes;
-  std::vector<double> norms = {};  // of the units in the previous epoch (freeze_watch.h)
+  std::vector<double> norms = {};     // of the units in the previous epoch (freeze_watch.h)
+  std::vector<LayerCost> costs = {};  // with pipeline.replan, in rank 0
 };
 // saved: the state that the run resumes; null: a new run. Plans made with the same settings are kept.
 [[nodiscard]] RunPlans plan_run(const Setup& setup, const RunState* saved);

@@ -55,6 +55,8 @@ bool recompute_agrees(const config::Config& config, const config::Config& was, c
 
 // A partition that was set then and is open now is decided again.
 bool partition_agrees(const config::Config& config, const config::Config& was, const Plan& saved) {
+  if (config.pipeline.partition && config.pipeline.replans())
+    return was.pipeline.partition == config.pipeline.partition;
   if (config.pipeline.partition) return *config.pipeline.partition == saved.partition.layers_per_stage;
   return !was.pipeline.partition || saved.stages() == 1;
 }

@@ -7,7 +7,7 @@
 #include "engine/state.h"
 #include "train/plan/choose_chunks.h"
 #include "train/plan/freeze_watch.h"
-#include "train/plan/share_watch.h"
+#include "train/plan/replan_watch.h"
 #include "train/run/local_steps.h"
 #include "train/run/saved_average.h"
 #include "train/setup/setup.h"
@@ -118,18 +118,21 @@ void run_loop(const Training& training, LoopOptions options, Records& records,
   Observers observers = observe(training);
   std::vector<StepObserver*> all_observers = observers.all();
   PlanSource plans = watch ? watch->source() : source_of(training.plans.changes);
-  SlowWatch slow(setup, training.peers.others(), [&](const auto& line, const auto& fields) {
-    records.note(line);
-    records.event("slow", fields);
-  });
-  if (training.updates == nullptr) all_observers.push_back(&slow);
-  std::optional<ShareWatch> shares;
-  if (!setup.config.replicas.shares.is_equal()) {
-    shares.emplace(setup, training.peers.others(),
-                   [&](const auto& name, const auto& fields) { records.event(name, fields); });
-    plans = shares->source(plans);
-    all_observers.push_back(&*shares);
+  const auto report_as = [&records](const char* event) {
+    return [&records, event](const std::string& line, const nlohmann::ordered_json& fields) {
+      records.note(line);
+      records.event(event, fields);
+    };
+  };
+  std::optional<ReplanWatch> replan;
+  if (setup.config.pipeline.replans() || !setup.config.replicas.shares.is_equal()) {
+    replan.emplace(setup, training.peers.others(), training.plans, report_as("replan"));
+    plans = replan->source(plans);
+    all_observers.push_back(&*replan);
   }
+  SlowWatch slow(setup, training.peers.others(), report_as("slow"),
+                 [&](const Plan& plan) { return replan ? replan->work_ratios(plan) : std::vector<double>(); });
+  if (training.updates == nullptr) all_observers.push_back(&slow);
   training.kept.reset();  // the engine has the state
   Loop loop({.engine = training.engine,
              .steps = own ? *own : *training.updates,

@@ -67,11 +67,12 @@ void SlowWatch::after_step(const SeenStep& step) {
   if (is_full && !step.breakdown.slots.empty()) watch(step);      // none with profile.level = "off"
 }
 
-// Other micro-batches take another time for a sample. With other shares, only the end of what is slow is still noticed.
+// Other micro-batches take another time for a sample. If the work can be compared, the end of what is slow is noticed.
 void SlowWatch::begin_plan(const Plan& plan) {
-  Plan with_shares = plan_;
-  with_shares.shares = plan.shares;
-  std::erase_if(watched_, [&](const auto& watched) { return with_shares != plan || !watched.second.is_slow(); });
+  const std::vector<double> ratios = work_ratios_(plan);
+  std::erase_if(watched_, [&](const auto& watched) { return ratios.empty() || !watched.second.is_slow(); });
+  for (auto& [watched, slowness] : watched_)
+    if (watched.what == What::kDevice) slowness.rescale(ratios.at(index(watched.device)));
   computing_ = {};
   plan_ = plan;
 }

@@ -20,9 +20,11 @@ namespace sluice::train {
 class SlowWatch final : public StepObserver {
  public:
   using Report = std::function<void(const std::string& line, const nlohmann::ordered_json& fields)>;
+  // [device]: the work of the plan / that of the plan before it; empty if their times cannot be compared.
+  using WorkRatios = std::function<std::vector<double>(const Plan& plan)>;
   // others: null if there are no other processes. Requires: setup outlives it.
-  SlowWatch(const Setup& setup, const comm::Communicator* others, Report report)
-      : setup_(setup), others_(others), report_(std::move(report)) {}
+  SlowWatch(const Setup& setup, const comm::Communicator* others, Report report, WorkRatios work_ratios)
+      : setup_(setup), others_(others), report_(std::move(report)), work_ratios_(std::move(work_ratios)) {}
 
   [[nodiscard]] bool has_events() const override { return !unsent_.empty(); }
   void after_step(const SeenStep& step) override;
@@ -52,6 +54,7 @@ class SlowWatch final : public StepObserver {
   const Setup& setup_;
   const comm::Communicator* others_;
   Report report_;
+  WorkRatios work_ratios_;
   Plan plan_;
   tune::Slowness computing_;  // of the device that takes longest
   std::map<Watched, tune::Slowness> watched_;
