@@ -6,7 +6,8 @@ Trains a ResNet on images of 32 x 32 with AdamW in float32 on one machine, one t
 random process, rank 0 included, gets SIGKILL, is started again with the same command, and joins the run.
 
 Goodput: distinct steps that are done, times the median time of a step, over the wall time from the first step on. A new
-process shares the cores with the others while it loads its libraries, which counts as lost.
+process shares the cores with the others while it loads its libraries, which counts as lost. --model sleepers: layers
+sleep for 64 ms a step instead, as if each process had an accelerator of its own (tests/support/slow_layers.cpp).
 """
 
 import argparse
@@ -36,17 +37,22 @@ def last_quantile(values, part):
     return sorted(values)[min(len(values) - 1, int(part * len(values)))] if values else None
 
 
+SLEEPERS = sides.ROOT / "build" / "release" / "tests" / "support" / "sluice_slow_layers"
+SLEEP_MS = {"SLEEP_FORWARD_MS": "2,2,2,2", "SLEEP_BACKWARD_MS": "2,2,2,2"}  # of a layer, for each of four micro-batches
+
+
 class Run:
     def __init__(self, args, folder):
         self.size, self.port = args.processes, cli.free_port()
         self.run = folder / "run"
-        words = cli.options(model={"name": args.model}, **SETTINGS)
+        sleeps = args.model == "sleepers"
+        words = cli.options(model={"name": args.model}, **SETTINGS, pipeline={"chunks": 4 if sleeps else 1})
         (folder / "empty.toml").write_text("", encoding="utf-8")
-        self.command = [sides.SLUICE, "train", folder / "empty.toml", "--run-dir", self.run, "--quiet", *words]
+        self.command = [SLEEPERS if sleeps else sides.SLUICE, "train", folder / "empty.toml", "--run-dir", self.run, "--quiet", *words]
         self.living = [self.start(rank) for rank in range(self.size)]
 
     def start(self, rank):
-        environment = cli.rank_environment(rank, self.size, self.port) | {"GOMP_SPINCOUNT": sides.OUR_SPIN}
+        environment = cli.rank_environment(rank, self.size, self.port) | {"GOMP_SPINCOUNT": sides.OUR_SPIN} | SLEEP_MS
         return subprocess.Popen([str(word) for word in self.command], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def steps(self):
@@ -95,7 +101,7 @@ def measure(run, args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="resnet8", choices=["resnet8", "resnet18"])
+    parser.add_argument("--model", default="resnet8", choices=["resnet8", "resnet18", "sleepers"])
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--every", type=float, default=10)

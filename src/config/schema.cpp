@@ -258,8 +258,8 @@ Keys pipeline_keys() {
        "chunks = auto is not timed then: it is one per device, or as many as the schedule needs",
        kHow | kPerWorker | kAdvanced, R"(["20: stages = 2, chunks = 4"])"},
       {"pipeline.replan", pipeline<&C::replan>(), words({"off", "auto"}), "",
-       "auto: if devices become slower or faster than planned, the partition and the replicas' shares change so that "
-       "steps become shorter. pipeline.partition and equal replicas.shares are then the first ones",
+       "auto: when devices become slower or faster, the partition and the replicas' shares change to shorten the "
+       "steps. pipeline.partition is then the first partition, and replicas.shares = \"equal\" means \"measured\"",
        kHow},
   };
 }

@@ -35,8 +35,9 @@ EvalStats TrainStep::evaluate(const StepBatch& batch, bool stop, at::Tensor* log
   const int chunks = composition_.executor->devices();
   EvalStats local{.stop = stop};
   std::vector<at::Tensor> logits_of_passes;
-  for (const pipeline::MicroBatch& part : split(batch.local, evaluation_passes(batch.local.samples()))) {
-    const MicroBatches micro_batches = split_up({part, part.samples() * composition_.processes()}, chunks);
+  const int passes = evaluation_passes(batch.local.samples());
+  for (const pipeline::MicroBatch& part : split(batch.local, passes)) {
+    const MicroBatches micro_batches = split_up({part, divided_up(batch.global_samples, passes)}, chunks);
     const pipeline::PassResult result = evaluate_pass(micro_batches, logits != nullptr);
     local.scores += {.loss_sum = sum_of_losses(result), .sums = sum_of_scores(result, *options_.task)};
     for (const comm::ReplicaShare& share : shares_run(result, micro_batches, *options_.task))

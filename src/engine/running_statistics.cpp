@@ -92,25 +92,31 @@ void copy_counts(const Composition& composition, const std::vector<at::Tensor>& 
   for (std::size_t i = 0; i < counts.size(); ++i) own[i].copy_(counts[i]);
 }
 
-void share_over_processes(comm::ReplicaSync& sync, std::int64_t& samples, const std::vector<at::Tensor>& sums,
+// Adds up samples and sums. Counts become the largest of all processes.
+void share_over_processes(const Composition& composition, std::int64_t& samples, const std::vector<at::Tensor>& sums,
                           const std::vector<at::Tensor>& counts) {
+  comm::ReplicaSync& sync = *composition.sync;
   std::vector<at::Tensor> parts{at::full({1}, samples, at::kDouble)};
   const auto add = [&](const at::Tensor& tensor) { parts.push_back(tensor.to(at::kCPU, at::kDouble).flatten()); };
   for (const at::Tensor& sum : sums) add(sum);
-  for (const at::Tensor& count : counts) add(sync.rank() == 0 ? count : at::zeros_like(count));
+  for (const at::Tensor& count : counts) {
+    const at::Tensor of_all = at::zeros({composition.processes(), count.numel()}, at::kDouble);
+    of_all[sync.rank()].copy_(count.flatten());
+    add(of_all);
+  }
   const at::Tensor all = at::cat(parts);
   sync.sum(all);
   samples = all[0].item<std::int64_t>();
   std::int64_t begin = 1;
-  const auto take = [&](const at::Tensor& tensor) {
-    tensor.copy_(all.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
-    begin += tensor.numel();
-  };
-  for (const at::Tensor& sum : sums) take(sum);
-  for (const at::Tensor& count : counts) take(count);
+  const auto take = [&](std::int64_t numbers) { return all.narrow(0, std::exchange(begin, begin + numbers), numbers); };
+  for (const at::Tensor& sum : sums) sum.copy_(take(sum.numel()).view(sum.sizes()));
+  for (const at::Tensor& count : counts) {
+    const at::Tensor of_all = take(composition.processes() * count.numel()).view({-1, count.numel()});
+    count.copy_(of_all.amax(0).view(count.sizes()));
+  }
 }
 
-// Weighted by samples. The first replica has the largest share of a batch, so its number of batches counts.
+// Weighted by samples. The number of batches is that of the replica that took in most.
 void average(const Composition& composition, const std::vector<std::int64_t>& samples) {
   const auto& executor = *composition.executor;
   const std::vector<at::Tensor> counts = batch_counts(composition, 0);
@@ -118,7 +124,12 @@ void average(const Composition& composition, const std::vector<std::int64_t>& sa
   if (counts.empty() || is_alone) return;
   const std::vector<at::Tensor> sums = local_sums(composition, samples);
   auto all_samples = std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
-  if (composition.processes() > 1) share_over_processes(*composition.sync, all_samples, sums, counts);
+  for (int r = 1; r < executor.replicas(); ++r) {
+    const std::vector<at::Tensor> others = batch_counts(composition, r);
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      counts[i].copy_(at::maximum(counts[i], others[i].to(counts[i].device())));
+  }
+  if (composition.processes() > 1) share_over_processes(composition, all_samples, sums, counts);
   if (all_samples == 0) return;  // no replica has taken in a batch
   for (int r = 0; r < executor.replicas(); ++r) {
     for (int s = 0; s < executor.stages(); ++s) {

@@ -26,11 +26,9 @@ namespace {
 
 double at_least_1(std::int64_t count) { return static_cast<double>(std::max<std::int64_t>(count, 1)); }
 
-// Assumes that every process does the same work per sample. With a FeatureSource, rank 0's hits stand for all.
-FlopCount flops_of_all(const FlopCount& own, std::int64_t own_samples, std::int64_t all_samples) {
-  FlopCount all = own;
-  for (double& flops : all) flops *= static_cast<double>(all_samples) / at_least_1(own_samples);
-  return all;
+FlopCount times(FlopCount count, double factor) {
+  for (double& flops : count) flops *= factor;
+  return count;
 }
 
 // Without this check, shares of different batches would be trained, with some samples twice and some never, until
@@ -141,6 +139,9 @@ comm::StepOutcome TrainStep::sum_gradients(const Contributed& own, std::int64_t 
 
 StepStats TrainStep::stats_of(const Contributed& own, const comm::StepOutcome& outcome, bool counts_scores) {
   const comm::Contribution& total = outcome.total;
+  // Every process does the same work per sample; one without samples assumes that of its last step with some. With a
+  // FeatureSource, rank 0's hits stand for all.
+  if (own.local.samples > 0) sample_flops_ = times(own.result.flops, 1 / at_least_1(own.local.samples));
   StepStats stats{.loss = total.loss_sum / at_least_1(total.targets),
                   .samples = total.samples,
                   .targets = total.targets,
@@ -148,7 +149,7 @@ StepStats TrainStep::stats_of(const Contributed& own, const comm::StepOutcome& o
                   .regroup = total.regroup_votes > 0,
                   .has_events = total.event_votes > 0,
                   .skipped = outcome.update == comm::Update::kSkipped,
-                  .flops = flops_of_all(own.result.flops, own.local.samples, total.samples)};
+                  .flops = times(sample_flops_, at_least_1(total.samples))};
   if (counts_scores)
     stats.scores = ScoreSums{.loss_sum = total.loss_sum, .targets = total.targets, .sums = total.scores};
   return stats;

@@ -152,7 +152,7 @@ class TrainStep {
   Contributed contribute(const StepBatch& batch, std::int64_t step, int chunks, double gradient_scale,
                          const StepRequest& wanted);
   comm::StepOutcome sum_gradients(const Contributed& own, std::int64_t step, std::int64_t micro_batches);
-  [[nodiscard]] static StepStats stats_of(const Contributed& own, const comm::StepOutcome& outcome, bool counts_scores);
+  [[nodiscard]] StepStats stats_of(const Contributed& own, const comm::StepOutcome& outcome, bool counts_scores);
   [[nodiscard]] std::vector<std::vector<optim::BufferPart>> plan_update() const;  // [replica][stage]
   void exchange_average();
   // Copies replica 0's weights to the copies of tied parameters and to replicas with weights of their own.
@@ -170,6 +170,7 @@ class TrainStep {
   std::shared_ptr<LayerDigests> digests_;  // of the current or last step, if it takes them
   std::optional<StepGraphs> graphs_;
   std::map<int, pipeline::Schedule> schedules_;  // by chunks
+  FlopCount sample_flops_{};                     // of this process's last step with samples
 };
 
 }  // namespace sluice::engine

@@ -33,7 +33,9 @@ struct StepOverheads {
   std::vector<std::vector<int>> networks;
   double bucket_bytes = 0;  // largest bucket; 0: all gradients of a stage form one bucket
   double sent_share = 1;    // share of a gradient's bytes that is sent; 0.5 for bfloat16
-  std::vector<double> slowness;  // [device]: factor on its layers' times, at least 1; empty: 1
+  // [device]: factor on its layers' times, above 0; empty: 1. For search_plans() at least 1, because its lower bounds
+  // leave it out.
+  std::vector<double> slowness;
   std::optional<AffineCost> update;
   int updaters = 1;  // local replicas that share the update
   // Devices that ran together when LayerCost::slowdown was measured; 1: not measured.

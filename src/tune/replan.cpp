@@ -6,8 +6,6 @@
 
 #include "core/clock.h"
 #include "core/parts.h"
-#include "pipeline/schedule/inspect.h"
-#include "pipeline/schedule/plan_schedule.h"
 #include "tune/predict.h"
 #include "tune/shares.h"
 
@@ -22,14 +20,14 @@ double mean_units(const MeasuredStep& measured) {
   return static_cast<double>(measured.units) / static_cast<double>(measured.computing.size());
 }
 
-std::vector<Nanoseconds> whole(const std::vector<double>& seconds) {
+std::vector<Nanoseconds> in_nanoseconds(const std::vector<double>& seconds) {
   std::vector<Nanoseconds> times;
-  for (const double time : seconds) times.push_back(std::max<Nanoseconds>(std::llround(time * 1e9), 1));
+  for (const double time : seconds) times.push_back(std::max<Nanoseconds>(from_s(time), 1));
   return times;
 }
 
 double slowest_of(const std::vector<double>& times, const std::vector<std::int64_t>& units) {
-  return to_s(slowest(whole(times), units));
+  return to_s(slowest(in_nanoseconds(times), units));
 }
 
 Plan with_cut(Plan plan, const Partition& partition, const std::vector<bool>& recompute) {
@@ -38,7 +36,14 @@ Plan with_cut(Plan plan, const Partition& partition, const std::vector<bool>& re
   return plan;
 }
 
-bool is_alike(const std::vector<std::vector<double>>& a, const std::vector<std::vector<double>>& b) {
+// The search needs factors of at least 1. Only their ratios matter for the best cut.
+std::vector<double> in_proportion(std::vector<double> slowness) {
+  const double least = std::ranges::min(slowness);
+  for (double& own : slowness) own /= least;
+  return slowness;
+}
+
+bool is_same_slowness(const std::vector<std::vector<double>>& a, const std::vector<std::vector<double>>& b) {
   if (a.size() != b.size()) return false;
   for (std::size_t replica = 0; replica < a.size(); ++replica) {
     if (a[replica].size() != b[replica].size()) return false;
@@ -50,33 +55,28 @@ bool is_alike(const std::vector<std::vector<double>>& a, const std::vector<std::
 
 }  // namespace
 
-// Of a replica with an equal share, in a step.
-std::vector<double> Replanner::work(const Plan& plan, double replica_samples) const {
-  const StepCosts costs = step_costs(plan, rules_.layers, replica_samples);
-  const std::vector<int> owners = pipeline::stage_owners(pipeline::make_train_schedule(plan, plan.chunks));
-  std::vector<double> seconds(plan.devices(), costs.frozen_s);
-  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
-    const pipeline::StepCost& stage = costs.stages[s];
-    seconds[owners[s]] +=
-        plan.chunks * (stage.forward + stage.whole_backward()) + stage.first_forward + stage.first_backward;
-  }
+// [device]: predicted seconds of a step, for a replica with this number of samples.
+std::vector<double> Replanner::computing(const Plan& plan, double replica_samples) const {
+  std::vector<double> seconds;
+  for (const DevicePrediction& device : predict_step(plan, rules_.layers, replica_samples).devices)
+    seconds.push_back(device.compute);
   return seconds;
 }
 
 std::vector<double> Replanner::work_ratios(const Plan& now, const Plan& then, double replica_samples) const {
-  if (rules_.layers.empty()) return {};
-  std::vector<double> ratios = work(then, replica_samples);
-  const std::vector<double> before = work(now, replica_samples);
+  if (rules_.layers.empty()) return std::vector<double>(then.devices(), 1);
+  std::vector<double> ratios = computing(then, replica_samples);
+  const std::vector<double> before = computing(now, replica_samples);
   for (std::size_t device = 0; device < ratios.size(); ++device)
     ratios[device] = before.at(device) > 0 ? ratios[device] / before[device] : 1;
   return ratios;
 }
 
-void Replanner::take(const MeasuredStep& measured) {
+void Replanner::update_slowness(const MeasuredStep& measured) {
   const std::int64_t replicas = std::ssize(measured.computing);
   const bool has_costs = !rules_.layers.empty();
   const std::vector<double> planned =
-      has_costs ? work(measured.plan, mean_samples(measured)) : std::vector<double>(measured.plan.devices(), 1);
+      has_costs ? computing(measured.plan, mean_samples(measured)) : std::vector<double>(measured.plan.devices(), 1);
   const std::vector<std::int64_t> units = Parts(replicas, measured.plan.shares).sizes(measured.units);
   if (std::ssize(slowness_) != replicas || std::ssize(slowness_[0]) != std::ssize(planned))
     slowness_.assign(replicas, std::vector<double>(planned.size(), 1));
@@ -90,7 +90,7 @@ void Replanner::take(const MeasuredStep& measured) {
   }
 }
 
-// [replica]: of a unit. Without costs it is the time of the slowest device.
+// [replica]: seconds of one unit. Without layer costs: of its slowest device.
 std::vector<double> Replanner::replica_times(const MeasuredStep& measured, const Plan& plan) const {
   std::vector<double> times;
   for (const std::vector<double>& of_replica : slowness_) {
@@ -112,7 +112,7 @@ Replanned Replanner::with_shares(const MeasuredStep& measured, const Plan& plan,
   Replanned result{.plan = plan, .before_s = slowest_of(times, units)};
   result.after_s = result.before_s;
   if (!rules_.shares_change) return result;
-  const std::vector<std::int64_t> shares = fastest_shares(whole(times), measured.units);
+  const std::vector<std::int64_t> shares = fastest_shares(in_nanoseconds(times), measured.units);
   const double after_s = slowest_of(times, shares);
   if (after_s >= result.before_s) return result;
   result.after_s = after_s;
@@ -120,10 +120,8 @@ Replanned Replanner::with_shares(const MeasuredStep& measured, const Plan& plan,
   return result;
 }
 
-void Replanner::add_best_cut(const MeasuredStep& measured, std::vector<double> slowness,
+void Replanner::add_best_cut(const MeasuredStep& measured, const std::vector<double>& slowness,
                              const std::function<double()>& clock) {
-  const double least = std::ranges::min(slowness);
-  for (double& own : slowness) own /= least;
   const Plan& plan = measured.plan;
   const int replicas = static_cast<int>(measured.computing.size());
   SearchSpace space{.most_slots = plan.devices() * plan.replicas,
@@ -146,43 +144,51 @@ void Replanner::add_best_cut(const MeasuredStep& measured, std::vector<double> s
   if (!found.best.empty()) cuts_.push_back({found.best[0].plan.partition, found.best[0].plan.recompute});
 }
 
-// The cut for the slowest replica, and one in which each device counts as its slowest replica.
-void Replanner::search(const MeasuredStep& measured, const std::function<double()>& clock) {
-  if (is_alike(slowness_, searched_)) return;
-  searched_ = slowness_;
-  cuts_.clear();
-  const std::vector<double> times = replica_times(measured, measured.plan);
-  std::vector<double> most = slowness_.front();
-  for (const std::vector<double>& of_replica : slowness_) {
-    for (std::size_t device = 0; device < most.size(); ++device)
-      most[device] = std::max(most[device], of_replica[device]);
+// The best cut for each replica that has a share, and one in which each device counts as its slowest one.
+void Replanner::update_cuts(const MeasuredStep& measured, const std::function<double()>& clock) {
+  const std::vector<std::int64_t> units = Parts(std::ssize(slowness_), measured.plan.shares).sizes(measured.units);
+  Slowness wanted;
+  std::vector<double> slowest_of_each(slowness_.front().size(), 0);
+  for (std::size_t replica = 0; replica < slowness_.size(); ++replica) {
+    if (units[replica] == 0) continue;
+    wanted.push_back(slowness_[replica]);
+    for (std::size_t device = 0; device < slowest_of_each.size(); ++device)
+      slowest_of_each[device] = std::max(slowest_of_each[device], slowness_[replica][device]);
   }
-  const std::vector<double>& slowest_replica = slowness_[std::ranges::max_element(times) - times.begin()];
-  add_best_cut(measured, most, clock);
-  if (slowest_replica != most) add_best_cut(measured, slowest_replica, clock);
+  wanted.push_back(slowest_of_each);
+  if (is_same_slowness(wanted, searched_)) return;
+  searched_ = wanted;
+  cuts_.clear();
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const auto is_alike = [&](const auto& other) {
+      return is_same_slowness({in_proportion(other)}, {in_proportion(wanted[i])});
+    };
+    if (std::none_of(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(i), is_alike))
+      add_best_cut(measured, in_proportion(wanted[i]), clock);
+  }
 }
 
-Replanned Replanner::plan_for(const MeasuredStep& measured, const std::function<double()>& clock) {
-  take(measured);
+Replanner::Best Replanner::plans_for(const MeasuredStep& measured, const std::function<double()>& clock) {
+  update_slowness(measured);
   const Plan& now = measured.plan;
-  Replanned best = with_shares(measured, now, replica_times(measured, now));
+  Best best{.with_this_cut = with_shares(measured, now, replica_times(measured, now))};
+  best.with_any_cut = best.with_this_cut;
   if (rules_.layers.empty() || now.stages() == 1) return best;
-  const double before_s = best.before_s;
-  search(measured, clock);
+  update_cuts(measured, clock);
   const auto consider = [&](const Partition& partition, const std::vector<bool>& recompute, double must_be_below) {
     const Plan plan = with_cut(now, partition, recompute);
     const Replanned other = with_shares(measured, plan, replica_times(measured, plan));
-    if (other.after_s < must_be_below) best = other;
+    if (other.after_s < must_be_below) best.with_any_cut = other;
   };
-  for (const Cut& cut : cuts_) consider(cut.partition, cut.recompute, best.after_s);
-  if (rules_.first && rules_.first->stages() == now.stages())
-    consider(rules_.first->partition, rules_.first->recompute, best.after_s * (1 + kClearly));
-  best.before_s = before_s;
+  for (const Cut& cut : cuts_) consider(cut.partition, cut.recompute, best.with_any_cut.after_s);
+  if (rules_.preferred && rules_.preferred->stages() == now.stages())
+    consider(rules_.preferred->partition, rules_.preferred->recompute, best.with_any_cut.after_s * (1 + kClearly));
+  best.with_any_cut.before_s = best.with_this_cut.before_s;
   return best;
 }
 
 Replanned Replanner::trial_plan(const MeasuredStep& measured) {
-  take(measured);
+  update_slowness(measured);
   const std::vector<double> times = replica_times(measured, measured.plan);
   Replanned trial{.plan = measured.plan};
   std::vector<std::int64_t> units = Parts(std::ssize(times), measured.plan.shares).sizes(measured.units);

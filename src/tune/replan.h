@@ -18,23 +18,24 @@ namespace sluice::tune {
 struct MeasuredStep {
   Plan plan;
   std::vector<std::vector<double>> computing;  // [replica of all processes][device], above 0
-  std::int64_t units = 1;                      // of a step: what shares count
+  std::int64_t units = 1;                      // samples, micro-batches or groups of them; shares divide them
 };
 
 struct ReplanRules {
   bool shares_change = true;
-  // Empty: the cut stays.
-  std::vector<LayerCost> layers;
-  std::optional<Plan> first;  // keeps its cut unless another is faster by kClearly
-  std::uint64_t memory_limit = 0;
-  bool shares_memory = true;
+  std::vector<LayerCost> layers;   // of the whole model; empty: the cut stays
+  std::optional<Plan> preferred;   // its cut is chosen unless another is faster by kClearly
+  std::uint64_t memory_limit = 0;  // bytes per slot; 0: no limit
+  bool shares_memory = true;       // as for device_bytes() (memory.h)
   std::vector<Recompute> recompute = {Recompute::kNone};
 };
 
+// Predicted seconds are those of the slowest replica's step, without all-reduce and update. Without layer costs they
+// are the computing time of its slowest device.
 struct Replanned {
   Plan plan;
-  // Of the slowest replica, without all-reduce and update.
-  double before_s = 0, after_s = 0;
+  double before_s = 0;  // if the plan stays
+  double after_s = 0;   // with `plan`
 };
 
 class Replanner {
@@ -45,12 +46,16 @@ class Replanner {
 
   explicit Replanner(ReplanRules rules) : rules_(std::move(rules)) {}
 
-  // A replica without a share counts as fast as it last was. clock: seconds since any start.
-  [[nodiscard]] Replanned plan_for(const MeasuredStep& measured, const std::function<double()>& clock);
+  // The best plan with the present cut, and with any cut. A replica without a share counts as fast as it last was.
+  // clock: seconds since any start.
+  struct Best {
+    Replanned with_this_cut, with_any_cut;
+  };
+  [[nodiscard]] Best plans_for(const MeasuredStep& measured, const std::function<double()>& clock);
   // One unit for each replica that has none. Requires: shares change.
   [[nodiscard]] Replanned trial_plan(const MeasuredStep& measured);
 
-  // [device]: the predicted computing time of `then` / that of `now`, on equal devices. Empty without costs.
+  // [device]: the predicted computing time with `then` / with `now`; 1 without layer costs.
   [[nodiscard]] std::vector<double> work_ratios(const Plan& now, const Plan& then, double replica_samples) const;
 
  private:
@@ -60,17 +65,18 @@ class Replanner {
     std::vector<bool> recompute;
   };
 
-  [[nodiscard]] std::vector<double> work(const Plan& plan, double replica_samples) const;
-  void take(const MeasuredStep& measured);
+  [[nodiscard]] std::vector<double> computing(const Plan& plan, double replica_samples) const;
+  void update_slowness(const MeasuredStep& measured);
   [[nodiscard]] std::vector<double> replica_times(const MeasuredStep& measured, const Plan& plan) const;
   [[nodiscard]] Replanned with_shares(const MeasuredStep& measured, const Plan& plan,
                                       const std::vector<double>& times) const;
-  void search(const MeasuredStep& measured, const std::function<double()>& clock);
-  void add_best_cut(const MeasuredStep& measured, std::vector<double> slowness, const std::function<double()>& clock);
+  void update_cuts(const MeasuredStep& measured, const std::function<double()>& clock);
+  void add_best_cut(const MeasuredStep& measured, const std::vector<double>& slowness,
+                    const std::function<double()>& clock);
 
   ReplanRules rules_;
-  Slowness slowness_;  // without costs: seconds of one unit
-  Slowness searched_;  // of `cuts_`
+  Slowness slowness_;  // without layer costs: seconds of one unit
+  Slowness searched_;  // for which cuts_ were found
   std::vector<Cut> cuts_;
 };
 

@@ -25,9 +25,9 @@ class Slowness {
   // seconds: what is watched, above 0. step_s: the whole step. Returns a change in the step that confirms it.
   std::optional<Change> add(std::int64_t step, double seconds, double step_s);
 
-  // From now on times are `ratio` times as long for the same speed.
-  void rescale(double ratio) {
-    normal_s_ *= ratio;
+  // From now on times for the same speed are `ratio` times as long and `more_s` longer.
+  void rescale(double ratio, double more_s = 0) {
+    normal_s_ = normal_s_ * ratio + more_s;
     candidate_.clear();
   }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What becomes slower in mid-run, and stays so, is named with its place and its first step; a burst is not.
+"""What becomes slower in mid-run, and stays so, is named with its place and its first step; a burst is not. With
+pipeline.replan or measured shares, it gets less work until it recovers.
 
 The model's layers and the data set's samples sleep (tests/support/slow_layers.cpp), and a file slows them down.
 SLUICE_SLOW_LAYERS names that binary.
@@ -16,6 +17,7 @@ import tempfile
 import time
 import unittest
 
+import at_once
 import hosts
 import long_tests
 import sluice_cli as cli
@@ -173,7 +175,7 @@ class SlowTest(unittest.TestCase):
         self.news(run, 2)
         self.assertEqual([(event["device"], event["is_over"]) for event in run.events()], [(1, False), (1, True)])
         said = (run.run_dir / "log.txt").read_text()
-        self.assertIn("stages of 3, 1 layers instead of 2, 2: ", said)
+        self.assertIn("layers 3 1 instead of 2 2; ", said)
 
     def wait_for_replans(self, run, count):
         cli.wait_for(lambda: len(cli.events(run.run_dir, "replan")) >= count, f"{count} changes of the plan")
@@ -192,7 +194,7 @@ class SlowTest(unittest.TestCase):
         self.assertEqual([event["is_over"] for event in run.events()], [False, True], run.events())
 
     @long_tests.only("it is tried again after 20 s")
-    def test_a_hopeless_process_is_left_out_and_tried_again(self):
+    def test_a_much_too_slow_process_is_left_out_and_tried_again(self):
         run = self.start(replicas={"shares": "measured"})
         run.slow_down(run.slower, 40)
         self.wait_for_replans(run, 1)
@@ -201,7 +203,7 @@ class SlowTest(unittest.TestCase):
         cli.wait_for(lambda: 6 <= cli.events(run.run_dir, "transition")[-1]["to"]["shares"][0] <= 10, "it has its share again")
         self.assertIn("a replica without a share is tried again", [event["why"] for event in cli.events(run.run_dir, "replan")])
 
-    def test_what_replan_does_not_suit(self):
+    def test_settings_that_replan_refuses(self):
         refused = [({"freeze": {"policy": "linear"}}, "freeze.policy"), ({"pipeline": {"changes": ["4: chunks = 2"]}}, "pipeline.changes"),
                    ({"replicas": {"sync": "none"}}, "replicas.sync"), ({"train": {"deterministic": True}}, "train.reproducible"),
                    ({"profile": {"level": "off"}}, "profile.level")]
@@ -304,4 +306,4 @@ class SlowTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    at_once.main()

@@ -83,8 +83,10 @@ SOME = [name for name in MODELS if name not in (*IN_FLOAT64, "efficientnet", "sw
 SAME_BITS = set(MODELS) - {"densenet", "unet", "written", "convolutions", "norms first", "shared statistics", "texts", "orders", "regions", "mixed types"}
 
 
-# Batch-norms over few values amplify the rounding of float32 by as much as this; float64 decides.
+# Where the models are cut.
 CUTS = long_tests.some(("none", "blocks", "1"), ("none", "blocks", "1", "5"), "one more place to cut")
+
+# Batch-norms over few values amplify the rounding of float32 by as much as this; float64 decides.
 AMPLIFIED = {"densenet": 10, "shared statistics": 10}
 
 

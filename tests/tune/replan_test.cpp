@@ -22,6 +22,10 @@ LayerCost layer(double ms) {
   return cost;
 }
 
+Replanned best(Replanner& replanner, const MeasuredStep& measured) {
+  return replanner.plans_for(measured, no_time).with_any_cut;
+}
+
 Plan plan_of(std::vector<int> layers_per_stage, int replicas = 1) {
   return {.partition = {std::move(layers_per_stage)},
           .replicas = replicas,
@@ -78,7 +82,7 @@ double least_step(const std::vector<LayerCost>& layers, const std::vector<std::v
 TEST(Replan, ASlowDeviceGetsFewerLayers) {
   const std::vector<LayerCost> layers(8, layer(5));
   Replanner replanner({.layers = layers});
-  const auto found = replanner.plan_for(measured(plan_of({4, 4}), layers, {{1, 3}}), no_time);
+  const auto found = best(replanner, measured(plan_of({4, 4}), layers, {{1, 3}}));
   EXPECT_THAT(found.plan.partition.layers_per_stage, ElementsAre(7, 1));
   EXPECT_NEAR(found.before_s, step_of(plan_of({4, 4}), layers, {1, 3}), 1e-12);
   EXPECT_NEAR(found.after_s, step_of(plan_of({7, 1}), layers, {1, 3}), 1e-12);
@@ -88,7 +92,7 @@ TEST(Replan, TheSlownessOfADeviceDoesNotDependOnItsLayers) {
   const std::vector<LayerCost> layers{layer(5), layer(1), layer(4), layer(2), layer(2), layer(7)};
   for (const std::vector<int>& cut : std::vector<std::vector<int>>{{1, 5}, {3, 3}, {5, 1}}) {
     Replanner replanner({.layers = layers});
-    const auto found = replanner.plan_for(measured(plan_of(cut), layers, {{2.5, 1}}), no_time);
+    const auto found = best(replanner, measured(plan_of(cut), layers, {{2.5, 1}}));
     EXPECT_NEAR(found.after_s, least_step(layers, {{2.5, 1}}), 1e-12);
   }
 }
@@ -105,7 +109,7 @@ TEST(Replan, NoCutOfOneReplicaIsFaster) {
     std::vector<int> cut(slowness.size(), 1);
     cut.back() = static_cast<int>(layers.size() - cut.size() + 1);
     Replanner replanner({.layers = layers});
-    const auto found = replanner.plan_for(measured(plan_of(cut), layers, {slowness}), no_time);
+    const auto found = best(replanner, measured(plan_of(cut), layers, {slowness}));
     EXPECT_NEAR(found.after_s, least_step(layers, {slowness}), 1e-9);
     EXPECT_NEAR(found.after_s, step_of(found.plan, layers, slowness), 1e-12);
   }
@@ -113,10 +117,10 @@ TEST(Replan, NoCutOfOneReplicaIsFaster) {
 
 TEST(Replan, TheFirstCutReturnsWithEqualDevices) {
   const std::vector<LayerCost> layers(8, layer(5));
-  Replanner replanner({.layers = layers, .first = plan_of({4, 4})});
-  EXPECT_THAT(replanner.plan_for(measured(plan_of({4, 4}), layers, {{1, 3}}), no_time).plan.partition.layers_per_stage,
+  Replanner replanner({.layers = layers, .preferred = plan_of({4, 4})});
+  EXPECT_THAT(best(replanner, measured(plan_of({4, 4}), layers, {{1, 3}})).plan.partition.layers_per_stage,
               ElementsAre(7, 1));
-  EXPECT_THAT(replanner.plan_for(measured(plan_of({7, 1}), layers, {{1, 1}}), no_time).plan.partition.layers_per_stage,
+  EXPECT_THAT(best(replanner, measured(plan_of({7, 1}), layers, {{1, 1}})).plan.partition.layers_per_stage,
               ElementsAre(4, 4));
 }
 
@@ -124,12 +128,23 @@ TEST(Replan, AWhollySlowReplicaGetsFewerSamplesAndASlowDeviceFewerLayers) {
   const std::vector<LayerCost> layers(8, layer(5));
   const Plan plan = plan_of({4, 4}, 2);
   Replanner replanner({.layers = layers});
-  const auto slow_replica = replanner.plan_for(measured(plan, layers, {{1, 1}, {3, 3}}), no_time).plan;
+  const auto slow_replica = best(replanner, measured(plan, layers, {{1, 1}, {3, 3}})).plan;
   EXPECT_THAT(slow_replica.partition.layers_per_stage, ElementsAre(4, 4));
   EXPECT_THAT(slow_replica.shares, ElementsAre(6, 2));
-  const auto slow_devices = replanner.plan_for(measured(plan, layers, {{1, 3}, {1, 3}}), no_time).plan;
+  const auto slow_devices = best(replanner, measured(plan, layers, {{1, 3}, {1, 3}})).plan;
   EXPECT_THAT(slow_devices.partition.layers_per_stage, ElementsAre(7, 1));
   EXPECT_THAT(slow_devices.shares, testing::AnyOf(testing::IsEmpty(), ElementsAre(4, 4)));
+}
+
+TEST(Replan, AReplicaWithoutAShareDecidesNoCut) {
+  const std::vector<LayerCost> layers(8, layer(5));
+  Plan plan = plan_of({4, 4}, 2);
+  plan.shares = {1, 0};
+  MeasuredStep step = measured(plan, layers, {{2, 6}, {0, 0}});  // the first has twice its equal share
+  Replanner replanner({.layers = layers});
+  const auto found = replanner.plans_for(step, no_time);
+  EXPECT_EQ(found.with_this_cut.plan.partition, plan.partition);
+  EXPECT_THAT(found.with_any_cut.plan.partition.layers_per_stage, ElementsAre(7, 1));
 }
 
 TEST(Replan, AFixedShareStays) {
@@ -140,15 +155,15 @@ TEST(Replan, AFixedShareStays) {
   for (double& time : step.computing[0]) time *= 1.5;  // it has six of eight units
   for (double& time : step.computing[1]) time *= 0.5;
   Replanner fixed({.shares_change = false, .layers = layers});
-  EXPECT_EQ(fixed.plan_for(step, no_time).plan.shares, plan.shares);
+  EXPECT_EQ(best(fixed, step).plan.shares, plan.shares);
   Replanner free({.layers = layers});
-  EXPECT_THAT(free.plan_for(step, no_time).plan.shares, ElementsAre(4, 4));
+  EXPECT_THAT(best(free, step).plan.shares, ElementsAre(4, 4));
 }
 
 TEST(Replan, WithoutCostsOnlySharesChange) {
   Replanner replanner({});
   const MeasuredStep step{.plan = plan_of({4, 4}, 2), .computing = {{0.1, 0.2}, {0.1, 0.6}}, .units = 8};
-  const auto found = replanner.plan_for(step, no_time);
+  const auto found = best(replanner, step);
   EXPECT_EQ(found.plan.partition, step.plan.partition);
   EXPECT_THAT(found.plan.shares, ElementsAre(6, 2));
   EXPECT_NEAR(found.before_s, 0.6, 1e-9);
@@ -158,24 +173,24 @@ TEST(Replan, WithoutCostsOnlySharesChange) {
 TEST(Replan, AHopelessReplicaIsLeftOutAndTriedAgain) {
   Replanner replanner({});
   MeasuredStep step{.plan = plan_of({8}, 2), .computing = {{0.4}, {40}}, .units = 8};
-  step.plan = replanner.plan_for(step, no_time).plan;
+  step.plan = best(replanner, step).plan;
   EXPECT_THAT(step.plan.shares, ElementsAre(8, 0));
   step.computing = {{0.8}, {1e-9}};
-  EXPECT_EQ(replanner.plan_for(step, no_time).plan.shares, step.plan.shares) << "it is as slow as it last was";
+  EXPECT_EQ(best(replanner, step).plan.shares, step.plan.shares) << "it is as slow as it last was";
   const auto trial = replanner.trial_plan(step);
   EXPECT_THAT(trial.plan.shares, ElementsAre(7, 1));
   EXPECT_NEAR(trial.before_s, 0.8, 1e-9);
   EXPECT_NEAR(trial.after_s, 10, 1e-9);
   step.plan = trial.plan;
   step.computing = {{0.7}, {0.1}};
-  EXPECT_THAT(replanner.plan_for(step, no_time).plan.shares, ElementsAre(4, 4));
+  EXPECT_THAT(best(replanner, step).plan.shares, ElementsAre(4, 4));
 }
 
 TEST(Replan, WorkRatiosFollowTheLayers) {
   const Replanner replanner({.layers = std::vector<LayerCost>(8, layer(5))});
   const auto ratios = replanner.work_ratios(plan_of({4, 4}), plan_of({6, 2}), 4);
   EXPECT_THAT(ratios, ElementsAre(testing::DoubleNear(1.5, 1e-12), testing::DoubleNear(0.5, 1e-12)));
-  EXPECT_TRUE(Replanner({}).work_ratios(plan_of({4, 4}), plan_of({6, 2}), 4).empty());
+  EXPECT_THAT(Replanner({}).work_ratios(plan_of({4, 4}), plan_of({6, 2}), 4), ElementsAre(1, 1));
 }
 
 }  // namespace

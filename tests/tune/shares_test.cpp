@@ -18,7 +18,7 @@ Nanoseconds least_time(const std::vector<Nanoseconds>& times, int units) {
   const std::function<void(std::size_t, std::int64_t)> give = [&](std::size_t replica, std::int64_t left) {
     if (replica + 1 == times.size()) {
       shares[replica] = left;
-      least = std::min(least, slowest(times, shares));
+      least = std::min(least, tune::slowest(times, shares));
       return;
     }
     for (shares[replica] = 0; shares[replica] <= left; ++shares[replica]) {
@@ -48,7 +48,7 @@ TEST(Shares, NoDivisionEndsEarlier) {
     const int units = 1 + static_cast<int>(rng.below(14));
     const std::vector<std::int64_t> shares = fastest_shares(times, units);
     EXPECT_EQ(std::accumulate(shares.begin(), shares.end(), std::int64_t{0}), units);
-    EXPECT_EQ(slowest(times, shares), least_time(times, units));
+    EXPECT_EQ(tune::slowest(times, shares), least_time(times, units));
   }
 }
 

@@ -93,10 +93,15 @@ RunPlans begin_with(const Setup& setup, std::vector<PlanChange> changes, std::in
     plans.now = decide_plan(setup);
     plans.tries_chunks = chunks_are_open(setup.config);
   }
-  if (setup.config.pipeline.replans() && plans.now.stages() > 1) plans.costs = layer_costs(setup);
   plans.now.shares = first_shares(setup, plans.now);
   for (PlanChange& later : plans.changes) later.plan.shares = first_shares(setup, later.plan);
   return plans;
+}
+
+void add_costs(const Setup& setup, std::vector<LayerCost>& kept, RunPlans& plans) {
+  if (!setup.config.pipeline.replans() || plans.now.stages() == 1) return;
+  if (kept.empty()) kept = layer_costs(setup);
+  plans.costs = kept;
 }
 
 void check_changes(const Setup& setup, const std::function<void(const Setup&)>& and_that) {

@@ -24,7 +24,7 @@ struct RunPlans {
   bool tries_chunks = false;  // choose_chunks.h decides their number
   std::vector<PlanChange> changes;
   std::vector<double> norms = {};     // of the units in the previous epoch (freeze_watch.h)
-  std::vector<LayerCost> costs = {};  // with pipeline.replan, in rank 0
+  std::vector<LayerCost> costs = {};  // [layer], with pipeline.replan in rank 0; otherwise empty
 };
 // saved: the state that the run resumes; null: a new run. Plans made with the same settings are kept.
 [[nodiscard]] RunPlans plan_run(const Setup& setup, const RunState* saved);
@@ -32,6 +32,9 @@ struct RunPlans {
 // Uses changes that are already decided. kept: the saved plan if it still suits the settings; else null.
 [[nodiscard]] RunPlans begin_with(const Setup& setup, std::vector<PlanChange> changes, std::int64_t steps_done,
                                   const Plan* kept);
+
+// RunPlans::costs, if pipeline.replan needs them: `kept`, which is measured if it is empty.
+void add_costs(const Setup& setup, std::vector<LayerCost>& kept, RunPlans& plans);
 
 void check_changes(const Setup& setup, const std::function<void(const Setup&)>& and_that = {});
 

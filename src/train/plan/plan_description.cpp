@@ -19,13 +19,6 @@ using nlohmann::ordered_json;
 
 namespace {
 
-std::string percentages(const std::vector<int>& shares) {
-  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
-  std::vector<std::string> texts;
-  for (const int share : shares) texts.push_back(percent(share / sum));
-  return join(texts, " ");
-}
-
 std::string schedule_text(const Setup& setup, const Plan& plan) {
   return plan.schedule_text.empty() ? plan.schedule : concat("order from ", printable(setup.config.pipeline.order));
 }
@@ -111,15 +104,26 @@ TextRow frozen_row(const pipeline::FrozenPrefix& frozen) {
 
 }  // namespace
 
-std::string in_words(const Plan& plan) {
+std::string layers_in_words(const Partition& partition) {
   std::vector<std::string> layers;
-  for (const int count : plan.partition.layers_per_stage) layers.push_back(std::to_string(count));
+  for (const int count : partition.layers_per_stage) layers.push_back(std::to_string(count));
+  return join(layers, " ");
+}
+
+std::string percentages(const std::vector<int>& shares) {
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  std::vector<std::string> texts;
+  for (const int share : shares) texts.push_back(percent(share / sum));
+  return join(texts, " ");
+}
+
+std::string in_words(const Plan& plan) {
   return concat(counted(plan.stages(), "stage"),
                 plan.virtual_stages > 1 ? concat(" on ", counted(plan.devices(), "device")) : "", " x ",
                 counted(plan.replicas, "replica"),
                 plan.schedule_text.empty() ? concat(", schedule ", plan.schedule) : ", by pipeline.order", ", ",
                 counted(plan.chunks, "chunk"), ", layers ",
-                plan.frozen_layers > 0 ? concat(plan.frozen_layers, " frozen + ") : "", join(layers, " "),
+                plan.frozen_layers > 0 ? concat(plan.frozen_layers, " frozen + ") : "", layers_in_words(plan.partition),
                 plan.recompute_any() ? ", recomputes" : "",
                 plan.shares.empty() ? "" : concat(", shares ", percentages(plan.shares)));
 }

@@ -40,7 +40,7 @@ namespace {
 
 // An open plan was chosen for a limit.
 bool limit_agrees(const config::Config& config, const config::Config& was) {
-  const bool is_open = !config.pipeline.partition || config.pipeline.recompute.is_open();
+  const bool is_open = !config.pipeline.partition || config.pipeline.recompute.is_open() || config.pipeline.replans();
   return !is_open || was.device.memory_limit == config.device.memory_limit;
 }
 
@@ -53,12 +53,12 @@ bool recompute_agrees(const config::Config& config, const config::Config& was, c
   return true;
 }
 
-// A partition that was set then and is open now is decided again.
+// A partition that was set then and is open now is decided again. pipeline.replan may have changed the saved one.
 bool partition_agrees(const config::Config& config, const config::Config& was, const Plan& saved) {
-  if (config.pipeline.partition && config.pipeline.replans())
-    return was.pipeline.partition == config.pipeline.partition;
-  if (config.pipeline.partition) return *config.pipeline.partition == saved.partition.layers_per_stage;
-  return !was.pipeline.partition || saved.stages() == 1;
+  const auto& wanted = config.pipeline.partition;
+  if (config.pipeline.replans()) return was.pipeline.partition == wanted;
+  if (wanted) return *wanted == saved.partition.layers_per_stage;
+  return saved.stages() == 1 || (!was.pipeline.partition && !was.pipeline.replans());
 }
 
 bool chunks_agree(const config::Config& config, const config::Config& was, int processes, const Plan& saved) {

@@ -9,10 +9,12 @@
 #include "core/clock.h"
 #include "core/concat.h"
 #include "core/divided_up.h"
+#include "core/log.h"
 #include "core/median.h"
 #include "core/text.h"
 #include "train/plan/choose_plan.h"
 #include "train/plan/freeze_planner.h"
+#include "train/plan/plan_description.h"
 
 namespace sluice::train {
 namespace {
@@ -22,28 +24,38 @@ constexpr std::int64_t kMostUnitsPerReplica = 256;  // finer shares bring less t
 // Empty: the cut stays.
 std::vector<LayerCost> layers_to_cut(const Setup& setup, const RunPlans& plans) {
   const bool is_mixed = plans.now.recompute_any() && !plans.now.recompute_all();
-  return is_mixed && !setup.config.pipeline.recompute.is_open() ? std::vector<LayerCost>() : plans.costs;
+  if (plans.costs.empty() || !is_mixed || setup.config.pipeline.recompute.is_open()) return plans.costs;
+  log_info("pipeline.replan changes shares only, because pipeline.recompute differs between stages");
+  return {};
 }
 
-tune::ReplanRules rules_of(const Setup& setup, const RunPlans& plans) {
+// In rank 0: of all processes.
+std::uint64_t smallest_limit(const Setup& setup, const comm::Communicator* others) {
+  std::uint64_t least = planned_memory(setup);
+  if (!setup.config.pipeline.replans() || others == nullptr) return least;
+  for (const std::string& text : comm::gather_texts(*others, std::to_string(least), /*root=*/0)) {
+    const std::uint64_t limit = std::stoull(text);
+    if (limit > 0) least = least > 0 ? std::min(least, limit) : limit;
+  }
+  return least;
+}
+
+tune::ReplanRules rules_of(const Setup& setup, const RunPlans& plans, std::uint64_t memory_limit) {
   tune::ReplanRules rules{.shares_change = setup.config.replicas.shares.list.empty(),
                           .layers = layers_to_cut(setup, plans),
-                          .first = plans.now,
+                          .preferred = plans.now,
+                          .memory_limit = memory_limit,
                           .shares_memory = shares_memory(setup)};
-  if (rules.layers.empty()) return rules;
-  rules.memory_limit = planned_memory(setup);
   if (plans.now.recompute_all()) rules.recompute = {tune::Recompute::kLayer};
-  if (setup.config.pipeline.recompute.is_open()) rules.recompute = {tune::Recompute::kOpen};
+  if (setup.config.pipeline.recompute.is_open()) {
+    rules.recompute = {tune::Recompute::kOpen};
+  } else if (const auto& partition = setup.config.pipeline.partition) {
+    rules.preferred->partition = {*partition};  // a resumed run may have another one
+  }
   return rules;
 }
 
 double seconds_now() { return to_s(now_ns()); }
-
-std::string in_words(const std::vector<int>& numbers, const char* separator) {
-  std::vector<std::string> words;
-  for (const int number : numbers) words.push_back(std::to_string(number));
-  return join(words, separator);
-}
 
 }  // namespace
 
@@ -76,8 +88,9 @@ ReplanWatch::ReplanWatch(const Setup& setup, const comm::Communicator* others, c
     : setup_(setup),
       others_(others),
       report_(std::move(report)),
-      is_measured_(setup.config.replicas.shares.is_measured() || setup.config.pipeline.replans()),
-      replanner_(rules_of(setup, plans)) {}
+      decides_by_times_(setup.config.replicas.shares.is_measured() || setup.config.pipeline.replans()),
+      replanner_(rules_of(setup, plans, smallest_limit(setup, others))),
+      change_s_(plans.costs.empty() ? 0 : seconds_of_change(setup)) {}
 
 PlanSource ReplanWatch::source(PlanSource plans) {
   PlanSource source = plans;
@@ -91,7 +104,7 @@ std::optional<Plan> ReplanWatch::next(std::int64_t steps_done, const PlanSource&
   if (plan) {
     finish();         // the effect of a change can no longer be measured
     change_.reset();  // one that is decided does not come
-    slowest_before_.reset();
+    pace_.forget();
     made_.reset();
     const bool keeps = setup_.config.replicas.shares.is_measured() && plan->replicas == plan_.replicas;
     plan->shares = keeps ? plan_.shares : first_shares(setup_, *plan);
@@ -108,8 +121,7 @@ void ReplanWatch::refused(std::int64_t steps_done, const PlanSource& plans) {
   if (!made_ || changed_at_ != steps_done) return plans.refused(steps_done);
   made_.reset();
   change_.reset();
-  slowest_before_.reset();
-  windows_ = kMostWindows;
+  pace_.refused();
 }
 
 std::vector<double> ReplanWatch::work_ratios(const Plan& plan) const {
@@ -124,137 +136,130 @@ std::int64_t ReplanWatch::units() const {
 }
 
 void ReplanWatch::forget_window() {
+  dropped_ = 0;
   busy_.assign(plan_.replicas, std::vector<std::vector<Nanoseconds>>(plan_.devices()));
   steps_.clear();
 }
 
 void ReplanWatch::after_step(const SeenStep& step) {
-  if (!is_measured_) return;
+  if (!decides_by_times_) return;
+  since_trial_s_ += to_s(step.breakdown.step);
   if (step.plan != plan_) {
     plan_ = step.plan;
     forget_window();
-    gained_ = 0;
+    pace_.begin_again();
   }
   if (step.stats.samples != plan_.global_batch) return;  // the last batch of an epoch may be short
   for (const profiler::SlotBreakdown& slot : step.breakdown.slots)
     busy_.at(index(slot.replica)).at(index(slot.device)).push_back(slot.forward() + slot.backward());
   steps_.push_back(step.breakdown.step);
+  dropped_ += step.breakdown.dropped;
   if (std::ssize(steps_) < kWindow) return;
   if (change_) report_change(upper_median(steps_));
   decide(step.number);
   forget_window();
 }
 
-tune::MeasuredStep ReplanWatch::measured() const {
+std::optional<tune::MeasuredStep> ReplanWatch::exchange_times() const {
   const data::Share share = replica_share(setup_, plan_);
   const std::int64_t replicas = share.parts.number(), devices = plan_.devices();
-  const at::Tensor times = at::zeros({replicas, devices}, at::kLong);
+  const at::Tensor times = at::zeros({replicas * devices + 1}, at::kLong);  // and the number of dropped spans
   const auto own = std::span(times.mutable_data_ptr<std::int64_t>(), times.numel());
+  own.back() = static_cast<std::int64_t>(dropped_);
   for (std::int64_t replica = 0; replica < plan_.replicas; ++replica) {
     for (std::int64_t device = 0; device < devices; ++device)
       own[(share.first + replica) * devices + device] = upper_median(busy_[replica][device]);
   }
   if (others_ != nullptr) others_->all_reduce(times).wait();
-  tune::MeasuredStep measured{.plan = plan_, .computing = {}, .units = units()};
+  if (own.back() > 0) return std::nullopt;
+  tune::MeasuredStep of_all{.plan = plan_, .computing = {}, .units = units()};
   for (std::int64_t replica = 0; replica < replicas; ++replica) {
-    auto& of_replica = measured.computing.emplace_back();
+    auto& of_replica = of_all.computing.emplace_back();
     for (std::int64_t device = 0; device < devices; ++device)
       of_replica.push_back(to_s(std::max<Nanoseconds>(own[replica * devices + device], 1)));
   }
-  return measured;
+  return of_all;
 }
 
 void ReplanWatch::decide(std::int64_t steps_done) {
-  const tune::MeasuredStep of_all = measured();
-  std::string text = is_root() ? decision(of_all, steps_done) : "";
+  const std::optional<tune::MeasuredStep> times = exchange_times();
+  if (!times) return;
+  std::string text = setup_.process.rank == 0 ? decision(*times, steps_done) : "";
   if (others_ != nullptr) text = comm::broadcast_text(*others_, text, /*root=*/0);
   if (text.empty()) return;
   const auto json = nlohmann::json::parse(text);
-  wanted_ = {.plan = plan_, .work_ratios = json.at("work_ratios")};
-  wanted_->plan.shares = json.at("shares").get<std::vector<int>>();
-  wanted_->plan.partition = {json.at("partition").get<std::vector<int>>()};
-  wanted_->plan.recompute = json.at("recompute").get<std::vector<bool>>();
+  wanted_ = {.plan = plan_from(json.at("plan")), .work_ratios = json.at("work_ratios")};
 }
 
-// The plan that runs if it stays.
-tune::Replanned ReplanWatch::choose(const tune::MeasuredStep& measured, std::int64_t steps_done) {
+tune::Replanned ReplanWatch::choose(const tune::MeasuredStep& times, std::int64_t steps_done) {
   const auto leaves_out = [&](const Plan& plan) {
-    return std::ranges::count(Parts(std::ssize(measured.computing), plan.shares).sizes(measured.units), 0) > 0;
+    return std::ranges::count(Parts(std::ssize(times.computing), plan.shares).sizes(times.units), 0) > 0;
   };
   const bool was_trial = std::exchange(is_trial_, false);
-  tune::Replanned found = replanner_.plan_for(measured, seconds_now);
-  // If other programs come and go, a plan that was right is soon wrong.
-  if (slowest_before_) windows_ = found.before_s < *slowest_before_ ? kWindows : std::min(2 * windows_, kMostWindows);
-  slowest_before_.reset();
-  const bool gains = found.before_s - found.after_s >= kLeastGain * found.before_s;
-  gained_ = gains ? gained_ + 1 : 0;
-  if (gains && gained_ >= (was_trial ? 1 : windows_) && is_won_back(found, steps_done)) {
-    slowest_before_ = found.before_s;
+  tune::Replanned found = better_of(replanner_.plans_for(times, seconds_now), steps_done);
+  if (pace_.add(found.before_s, found.after_s, was_trial)) {
+    pace_.changed(found.before_s);
+    since_trial_s_ = 0;
     if (!leaves_out(found.plan)) trial_s_ = kTrialS;
-    tried_at_s_ = seconds_now();
     return found;
   }
-  const bool is_time = leaves_out(plan_) && seconds_now() - tried_at_s_ >= trial_s_;
-  if (is_time && measured.units >= std::ssize(measured.computing)) {
+  const bool may_try = setup_.config.replicas.shares.list.empty() && leaves_out(plan_);
+  if (may_try && since_trial_s_ >= trial_s_ && times.units >= std::ssize(times.computing)) {
     is_trial_ = true;
+    since_trial_s_ = 0;
     trial_s_ = std::min(2 * trial_s_, kMostTrialS);
-    tried_at_s_ = seconds_now();
-    return replanner_.trial_plan(measured);
+    return replanner_.trial_plan(times);
   }
   found.plan = plan_;
   return found;
 }
 
-std::string ReplanWatch::decision(const tune::MeasuredStep& measured, std::int64_t steps_done) {
-  const tune::Replanned found = choose(measured, steps_done);
+std::string ReplanWatch::decision(const tune::MeasuredStep& times, std::int64_t steps_done) {
+  const tune::Replanned found = choose(times, steps_done);
   if (found.plan == plan_) return "";
   const Nanoseconds step = upper_median(steps_);
   change_ = {
       .why = is_trial_ ? "a replica without a share is tried again" : "devices compute at other speeds than planned",
       .before = plan_,
-      .predicted = step - static_cast<Nanoseconds>((found.before_s - found.after_s) * 1e9),
+      .predicted = step - from_s(found.before_s - found.after_s),
       .measured_before = step};
-  const double samples = static_cast<double>(plan_.global_batch) / static_cast<double>(measured.computing.size());
-  std::vector<double> ratios = replanner_.work_ratios(plan_, found.plan, samples);
-  if (ratios.empty()) ratios.assign(plan_.devices(), 1);
-  return nlohmann::json{{"shares", found.plan.shares},
-                        {"partition", found.plan.partition.layers_per_stage},
-                        {"recompute", found.plan.recompute},
-                        {"work_ratios", ratios}}
+  const double samples = static_cast<double>(plan_.global_batch) / static_cast<double>(times.computing.size());
+  return nlohmann::json{{"plan", plan_json(found.plan)},
+                        {"work_ratios", replanner_.work_ratios(plan_, found.plan, samples)}}
       .dump();
 }
 
-bool ReplanWatch::is_won_back(const tune::Replanned& found, std::int64_t steps_done) {
-  if (found.plan.partition == plan_.partition) return true;
-  if (!change_s_) change_s_ = seconds_of_change(setup_);
+tune::Replanned ReplanWatch::better_of(const tune::Replanner::Best& best, std::int64_t steps_done) const {
+  const auto& [stay, move] = best;
+  if (move.plan.partition == stay.plan.partition) return stay;
   const double left_s = static_cast<double>(setup_.total_steps - steps_done) * to_s(upper_median(steps_));
-  return (1 - found.after_s / found.before_s) * std::min(left_s, kWonBackS) >= *change_s_;
+  const double saved_share = (stay.after_s - move.after_s) / stay.before_s;
+  return saved_share * std::min(left_s, kWonBackS) >= change_s_ ? move : stay;
 }
 
-void ReplanWatch::report_change(std::optional<Nanoseconds> measured) {
+void ReplanWatch::report_change(std::optional<Nanoseconds> step_after) {
   const auto shares_of = [&](const Plan& plan) {
     return plan.shares.empty() ? std::vector<int>(replica_share(setup_, plan_).parts.number(), 1) : plan.shares;
   };
   const Plan& before = change_->before;
   nlohmann::ordered_json fields{{"step", changed_at_}, {"why", change_->why}};
   std::vector<std::string> changes;
+  if (plan_.partition != before.partition) {
+    fields.update(
+        {{"partition_before", before.partition.layers_per_stage}, {"partition", plan_.partition.layers_per_stage}});
+    changes.push_back(
+        concat("layers ", layers_in_words(plan_.partition), " instead of ", layers_in_words(before.partition)));
+  }
   if (plan_.shares != before.shares) {
     fields.update({{"shares_before", shares_of(before)}, {"shares", shares_of(plan_)}});
-    changes.push_back(
-        concat("shares ", in_words(shares_of(plan_), " : "), " instead of ", in_words(shares_of(before), " : ")));
-  }
-  if (plan_.partition != before.partition) {
-    const auto &old_cut = before.partition.layers_per_stage, &cut = plan_.partition.layers_per_stage;
-    fields.update({{"partition_before", old_cut}, {"partition", cut}});
-    changes.push_back(concat("stages of ", in_words(cut, ", "), " layers instead of ", in_words(old_cut, ", ")));
+    changes.push_back(concat("shares ", percentages(shares_of(plan_)), " instead of ", percentages(shares_of(before))));
   }
   fields.update({{"measured_before_ms", to_ms(change_->measured_before)}, {"predicted_ms", to_ms(change_->predicted)}});
-  fields["measured_ms"] = measured ? nlohmann::ordered_json(to_ms(*measured)) : nullptr;
-  report_(
-      concat("after step ", changed_at_, ": ", join(changes, "; "), ": ",
-             measured ? concat(fixed(to_ms(*measured), 1), " ms a step, ") : "", fixed(to_ms(change_->predicted), 1),
-             " predicted, ", fixed(to_ms(change_->measured_before), 1), " before"),
-      fields);
+  fields["measured_ms"] = step_after ? nlohmann::ordered_json(to_ms(*step_after)) : nullptr;
+  report_(concat("the change after step ", changed_at_, " (", change_->why, "): ", join(changes, ", "), "; ",
+                 step_after ? concat(fixed(to_ms(*step_after), 1), " ms a step, ") : "", "predicted ",
+                 fixed(to_ms(change_->predicted), 1), ", before ", fixed(to_ms(change_->measured_before), 1)),
+          fields);
   change_.reset();
 }
 

@@ -21,7 +21,8 @@ struct Carried {
   std::optional<KeptState> state;          // null unless the group before ended with a whole state
   RunDirId run_dir_id;                     // of rank 0 of the group before
   LastRecords last;
-  comm::GroupNews news;  // not in the records yet
+  std::vector<LayerCost> costs;  // RunPlans::costs
+  comm::GroupNews news;          // not in the records yet
 };
 
 // The point at which training and the records go on. Takes the run directory over if another process has led before.

@@ -155,10 +155,13 @@ KeptRecords keep_records(const Training& training, storage::CheckpointStore& che
     const engine::Composition& composition = training.engine.composition();
     report::RunFacts facts = facts_of(training.setup, composition);
     facts.by_pushes = training.updates != nullptr;
-    if (predictor) facts.costs = predictor->advice_costs(composition.plan);
+    // Predictions assume devices of equal speed.
+    const bool is_changed = training.setup.config.pipeline.replans() && steps_done > training.progress().steps_done;
+    const bool is_predictable = predictor && composition.plan.shares.empty() && !is_changed;
+    if (is_predictable) facts.costs = predictor->advice_costs(composition.plan);
     reporter.plan(std::move(facts), describe_plan(training.setup, composition, /*chunks_are_open=*/false).json,
                   steps_done);
-    report_prediction(predictor, composition.plan, reporter);
+    if (is_predictable) report_prediction(predictor, composition.plan, reporter);
   };
   const auto capture = [&](const Progress& progress) { return contents_at(training, progress, reporter.sync()); };
   const auto explain = [&](const Error& error) {
@@ -211,6 +214,7 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& o
 
   const bool takes_pushes = resumes_with_pushes(choice, resume);
   RunPlans plans = plan_run_from(setup, resume);
+  add_costs(setup, carried.costs, plans);
   const StartMessage start = start_message(setup, options, files, plans, resume);
   broadcast(peers, start);
 

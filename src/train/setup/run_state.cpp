@@ -57,8 +57,6 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
   return json;
 }
 
-namespace {
-
 Plan plan_from(const nlohmann::json& json) {
   return {.partition = {json.at("partition").get<std::vector<int>>()},
           .replicas = json.at("replicas"),
@@ -72,6 +70,8 @@ Plan plan_from(const nlohmann::json& json) {
           .recompute = json.value("recompute", std::vector<bool>{}),
           .shares = json.value("shares", std::vector<int>{})};
 }
+
+namespace {
 
 nlohmann::json json_of(const FreezeRecord& record) {
   nlohmann::json terms = nlohmann::json::array();

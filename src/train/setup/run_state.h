@@ -74,6 +74,7 @@ struct RunState {
 [[nodiscard]] std::string arithmetic_of(const std::vector<device::Device>& devices);
 
 [[nodiscard]] nlohmann::ordered_json plan_json(const Plan& plan);
+[[nodiscard]] Plan plan_from(const nlohmann::json& json);
 
 [[nodiscard]] bool is_checkpoint(const std::filesystem::path& dir);
 

@@ -73,6 +73,7 @@ void SlowWatch::begin_plan(const Plan& plan) {
   std::erase_if(watched_, [&](const auto& watched) { return ratios.empty() || !watched.second.is_slow(); });
   for (auto& [watched, slowness] : watched_)
     if (watched.what == What::kDevice) slowness.rescale(ratios.at(index(watched.device)));
+  if (computing_.normal_s() > 0) beside_before_s_ = computing_.normal_s();
   computing_ = {};
   plan_ = plan;
 }
@@ -117,12 +118,21 @@ void SlowWatch::watch(const SeenStep& step) {
     load = std::max(load, slot.load());
     sum = std::max(sum, slot[Part::kAllReduce]);
   }
-  static_cast<void>(computing_.add(step.number, to_s(computing), step_s));
+  if (computing > 0) static_cast<void>(computing_.add(step.number, to_s(computing), step_s));
   if (const double beside_s = computing_.normal_s(); beside_s > 0) {
+    shift_waits(beside_s);
     add({.what = What::kData}, to_s(load), beside_s);
     if (setup_.process.rank == 0 && others_ != nullptr) add({.what = What::kSum}, to_s(sum), beside_s);
   }
   for (const Changed& changed : changes) add_event(changed, step.number);
+}
+
+// What is slow since before this plan has a normal time with the former computing time in it.
+void SlowWatch::shift_waits(double beside_s) {
+  if (beside_before_s_ == 0) return;
+  for (auto& [watched, slowness] : watched_)
+    if (watched.what != What::kDevice) slowness.rescale(1, beside_s - beside_before_s_);
+  beside_before_s_ = 0;
 }
 
 void SlowWatch::add_event(const Changed& changed, std::int64_t step) {

@@ -20,7 +20,7 @@ namespace sluice::train {
 class SlowWatch final : public StepObserver {
  public:
   using Report = std::function<void(const std::string& line, const nlohmann::ordered_json& fields)>;
-  // [device]: the work of the plan / that of the plan before it; empty if their times cannot be compared.
+  // [device]: predicted computing time with the plan / with the plan before it; empty if they cannot be compared.
   using WorkRatios = std::function<std::vector<double>(const Plan& plan)>;
   // others: null if there are no other processes. Requires: setup outlives it.
   SlowWatch(const Setup& setup, const comm::Communicator* others, Report report, WorkRatios work_ratios)
@@ -47,6 +47,7 @@ class SlowWatch final : public StepObserver {
   void begin_plan(const Plan& plan);
   void send_events();
   void watch(const SeenStep& step);
+  void shift_waits(double beside_s);
   void add_event(const Changed& changed, std::int64_t step);
   [[nodiscard]] nlohmann::ordered_json location_of(const Watched& watched) const;
   [[nodiscard]] std::string others_as_before() const;
@@ -56,7 +57,8 @@ class SlowWatch final : public StepObserver {
   Report report_;
   WorkRatios work_ratios_;
   Plan plan_;
-  tune::Slowness computing_;  // of the device that takes longest
+  tune::Slowness computing_;    // of the device that takes longest
+  double beside_before_s_ = 0;  // computing_'s normal time with the plan before, until that of this plan is known
   std::map<Watched, tune::Slowness> watched_;
   nlohmann::ordered_json unsent_ = nlohmann::ordered_json::array();
 };
