@@ -221,7 +221,9 @@ class SlowTest(unittest.TestCase):
         folder = self.folder / str(number)
         folder.mkdir()
         rank, what = rng.randrange(2), rng.choice(["device", "device", "data"])
-        run = Run(folder, slow_rank=rank, sleep=20)
+        # During an evaluation batches are prepared, so that the next steps do not wait for slow data.
+        train = {"steps": 100000, "global_batch": 16, "lr": 0.01, "eval_every_steps": 100000}
+        run = Run(folder, slow_rank=rank, sleep=20, train=train, checkpoint={"every_steps": 0})
         try:
             run.wait_for_steps(45 + rng.randrange(20))
             if what == "device":

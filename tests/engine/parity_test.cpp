@@ -347,6 +347,17 @@ TEST(ParityWithBatchNorm, ReplicasMergeTheirStatisticsBySamplesAndThenAgree) {
   expect_equal_statistics(grid);
 }
 
+TEST(ParityWithBatchNorm, AReplicaWithoutSamplesTakesOverStatisticsAndTheirNumber) {
+  const pipeline::MicroBatch batch = make_batch(13);
+  Composition grid = make_grid(small_model("resnet8"), "1f1b", 2, 2);
+  grid.plan.shares = {0, 1};
+  TrainStep step(grid, {.seed = kSeed});
+  (void)step.compute_gradients(batch, kStep, 1);
+  const storage::TensorMap tensors = model_tensors(grid);
+  EXPECT_EQ(tensors.at("bn1.num_batches_tracked").item<std::int64_t>(), 2);  // micro-batches of an equal share
+  expect_equal_statistics(grid);
+}
+
 TEST(Replicas, EachSeesSamplesOfItsOwnAndTogetherAllOfThem) {
   std::mutex mutex;
   std::vector<std::set<std::int64_t>> seen;
