@@ -290,7 +290,8 @@ inline void repair_shares(Config& config) {
                            !config.pipeline.order.empty() || config.device.cuda_graphs || config.replicas.elastic ||
                            config.train.deterministic || config.profile.level == "off" ||
                            (freeze.policy != "none" && freeze.elastic && freeze.replicas);
-  if (needs_equal) config.replicas.shares = {};
+  if (needs_equal) config.replicas.shares = {}, config.pipeline.replan = "off";
+  if (!config.pipeline.changes.empty() || config.freeze.policy != "none") config.pipeline.replan = "off";
 }
 
 inline Config repaired(Config config) {
