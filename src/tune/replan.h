@@ -46,8 +46,8 @@ class Replanner {
 
   explicit Replanner(ReplanRules rules) : rules_(std::move(rules)) {}
 
-  // The best plan with the present cut, and with any cut. A replica without a share counts as fast as it last was.
-  // clock: seconds since any start.
+  // The best plan with the present cut, and with any cut; with several replicas the best of one cut for each and one
+  // for all. A replica without a share counts as fast as it last was. clock: seconds since any start.
   struct Best {
     Replanned with_this_cut, with_any_cut;
   };

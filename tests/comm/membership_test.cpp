@@ -49,16 +49,27 @@ class Board {
                 }};
   }
 
+  // Until `size` processes have called it: one that ends while another one connects ends that one, too.
+  void wait_for_all(int size) {
+    std::unique_lock lock(mutex_);
+    ++arrived_;
+    changed_.notify_all();
+    changed_.wait_for(lock, kLongest, [&] { return arrived_ >= size; });
+  }
+
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> texts_;
+  int arrived_ = 0;
 };
 
 struct Process {
   Process(int rank, int size, Board& board)
       : membership(std::make_unique<Membership>(test::world_of(rank, size, /*port=*/1), board.board(), kOften,
-                                                [this] { ++disturbances; })) {}
+                                                [this] { ++disturbances; })) {
+    board.wait_for_all(size);
+  }
 
   std::atomic<int> disturbances = 0;
   std::unique_ptr<Membership> membership;

@@ -105,7 +105,7 @@ TEST(Replan, NoCutOfOneReplicaIsFaster) {
       layers.push_back(layer(1 + static_cast<double>(rng.below(10))));
     std::vector<double> slowness;
     for (std::uint64_t d = 2 + rng.below(2); d > 0; --d)
-      slowness.push_back(1 + 0.5 * static_cast<double>(rng.below(6)));
+      slowness.push_back((i % 2 == 0 ? 1 : 0.1) * (1 + 0.5 * static_cast<double>(rng.below(6))));
     std::vector<int> cut(slowness.size(), 1);
     cut.back() = static_cast<int>(layers.size() - cut.size() + 1);
     Replanner replanner({.layers = layers});
@@ -134,6 +134,29 @@ TEST(Replan, AWhollySlowReplicaGetsFewerSamplesAndASlowDeviceFewerLayers) {
   const auto slow_devices = best(replanner, measured(plan, layers, {{1, 3}, {1, 3}})).plan;
   EXPECT_THAT(slow_devices.partition.layers_per_stage, ElementsAre(7, 1));
   EXPECT_THAT(slow_devices.shares, testing::AnyOf(testing::IsEmpty(), ElementsAre(4, 4)));
+}
+
+TEST(Replan, TheFirstCutIsKeptIfAnotherIsHardlyFaster) {
+  // {4, 4} is slower than {3, 5} by less than 2 %.
+  const std::vector<LayerCost> layers{layer(5), layer(5), layer(5), layer(5.05),
+                                      layer(5), layer(5), layer(5), layer(5)};
+  const std::vector<std::vector<double>> equal{{1, 1.005}};
+  for (const std::vector<int>& cut : std::vector<std::vector<int>>{{4, 4}, {3, 5}}) {
+    Replanner free({.layers = layers}), bound({.layers = layers, .preferred = plan_of(cut)});
+    const MeasuredStep step = measured(plan_of(cut), layers, equal);
+    const Replanned other = best(free, step), kept = best(bound, step);
+    const bool is_close = step_of(plan_of(cut), layers, equal[0]) < other.after_s * (1 + Replanner::kClearly);
+    EXPECT_EQ(kept.plan.partition == Partition{cut}, is_close);
+  }
+}
+
+TEST(Replan, TwoReplicasThatAreSlowInOtherPlacesShareACut) {
+  const std::vector<LayerCost> layers(12, layer(5));
+  Replanner replanner({.shares_change = false, .layers = layers});
+  const std::vector<std::vector<double>> slowness{{1, 1, 2}, {2, 1, 1}};
+  const auto found = best(replanner, measured(plan_of({4, 4, 4}, 2), layers, slowness));
+  EXPECT_LT(found.after_s, 1.04 * least_step(layers, slowness)) << "{4, 4, 4} takes 1.21 times the least";
+  EXPECT_LT(1.2 * least_step(layers, slowness), found.before_s);
 }
 
 TEST(Replan, AReplicaWithoutAShareDecidesNoCut) {
