@@ -68,8 +68,9 @@ class SharesTest(unittest.TestCase):
         self.assert_same_bits(run, self.one_process("one", *self.LAYOUT))
 
     def test_a_much_too_slow_process_gets_no_share(self):
-        plain = cli.options(pipeline={"chunks": 2}, train={"clip_norm": 0.5})
-        for name, options, slow in [("layout", self.LAYOUT, "25,25,25,25"), ("plain", plain, "30,30,30,30")]:
+        layout = cli.options(train={"micro_batch": 4, "reproducible": "layout"})
+        plain = cli.options(pipeline={"chunks": 2}, train={"clip_norm": 0.5, "global_batch": 8})
+        for name, options, slow in [("layout", layout, "25,25,25,25"), ("plain", plain, "30,30,30,30")]:
             with self.subTest(name):
                 run = self.train(f"hopeless-{name}", [slow, QUICK], *options, *self.MEASURED)
                 changes = cli.events(run, "replan")
