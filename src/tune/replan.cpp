@@ -72,6 +72,15 @@ std::vector<double> Replanner::work_ratios(const Plan& now, const Plan& then, do
   return ratios;
 }
 
+std::vector<std::vector<double>> Replanner::slowness() const {
+  Slowness all = slowness_;
+  double least = all.at(0).at(0);
+  for (const auto& of_replica : all) least = std::min(least, std::ranges::min(of_replica));
+  for (auto& of_replica : all)
+    for (double& own : of_replica) own /= least;
+  return all;
+}
+
 void Replanner::update_slowness(const MeasuredStep& measured) {
   const std::int64_t replicas = std::ssize(measured.computing);
   const bool has_costs = !rules_.layers.empty();

@@ -55,6 +55,9 @@ class Replanner {
   // One unit for each replica that has none. Requires: shares change.
   [[nodiscard]] Replanned trial_plan(const MeasuredStep& measured);
 
+  // [replica][device]: slowness, or without layer costs the time of a unit, in proportion to the quickest device.
+  [[nodiscard]] std::vector<std::vector<double>> slowness() const;
+
   // [device]: the predicted computing time with `then` / with `now`; 1 without layer costs.
   [[nodiscard]] std::vector<double> work_ratios(const Plan& now, const Plan& then, double replica_samples) const;
 

@@ -195,6 +195,7 @@ class WholeRuns(Exported):
         self.assert_same_weights(exported, built_in, 1e-9)
         return exported
 
+    @long_tests.only("CI has pipelines")
     def test_one_device_equals_the_built_in_model(self):
         self.assert_equal()
 
@@ -219,9 +220,11 @@ class WholeRuns(Exported):
         self.assert_equal(freeze={"policy": "schedule", "schedule": ["1: 4"], "elastic": True}, train={"steps": max(16, self.STEPS)},
                           pipeline={"stages": 2, "chunks": 2, "batch_norm": "deferred", "partition": [5, 5]})
 
+    @long_tests.only("half a minute")
     def test_a_parameter_server_equals_the_built_in_model(self):
         self.assert_equal(replicas={"sync": "ps"}, ps={"clock": "virtual", "workers": 2, "worker_batch": 4})
 
+    @long_tests.only("the better part of a minute")
     def test_resuming_on_another_topology_goes_on(self):
         halves = {"chunks": 2, "batch_norm": "deferred"}
         firsts = self.both(pipeline=halves, train={"steps": 4})

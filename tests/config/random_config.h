@@ -291,6 +291,9 @@ inline void repair_shares(Config& config) {
                            config.train.deterministic || config.profile.level == "off" ||
                            (freeze.policy != "none" && freeze.elastic && freeze.replicas);
   if (needs_equal) config.replicas.shares = {}, config.pipeline.replan = "off";
+}
+
+inline void repair_replan(Config& config) {
   if (!config.pipeline.changes.empty() || config.freeze.policy != "none") config.pipeline.replan = "off";
 }
 
@@ -324,6 +327,7 @@ inline Config repaired(Config config) {
   repair_keys_of_schedule(train);
   repair_reproducible(config);
   repair_shares(config);
+  repair_replan(config);
   return config;
 }
 

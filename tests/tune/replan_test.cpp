@@ -189,6 +189,7 @@ TEST(Replan, WithoutCostsOnlySharesChange) {
   const auto found = best(replanner, step);
   EXPECT_EQ(found.plan.partition, step.plan.partition);
   EXPECT_THAT(found.plan.shares, ElementsAre(6, 2));
+  EXPECT_THAT(replanner.slowness()[1], ElementsAre(1, testing::DoubleNear(6, 1e-9)));
   EXPECT_NEAR(found.before_s, 0.6, 1e-9);
   EXPECT_NEAR(found.after_s, 0.3, 1e-9);
 }

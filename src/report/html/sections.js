@@ -237,6 +237,7 @@ function shape(plan) {
   if (!plan) return "-";
   const parts = [];
   for (const [name, word] of [["stages", "stages"], ["replicas", "replicas"], ["chunks", "chunks"], ["frozen_layers", "frozen"]]) if (isNumber(plan[name])) parts.push(plan[name] + " " + (plan[name] === 1 ? word.replace(/s$/, "") : word));
+  for (const name of ["partition", "shares"]) if (plan[name]) parts.push((name === "shares" ? "shares " : "layers ") + plan[name].join(" "));
   return parts.join(", ");
 }
 

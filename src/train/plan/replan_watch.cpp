@@ -55,6 +55,16 @@ tune::ReplanRules rules_of(const Setup& setup, const RunPlans& plans, std::uint6
   return rules;
 }
 
+void log_what_is_unexpected(const Setup& setup, const Plan& plan) {
+  if (!setup.config.pipeline.replans() || setup.process.rank != 0) return;
+  if (plan.stages() == 1 && count_replicas(setup) == 1) log_info("pipeline.replan has no effect with one device");
+  const auto& partition = setup.config.pipeline.partition;
+  if (partition && *partition != plan.partition.layers_per_stage) {
+    log_info("pipeline.replan: goes on with layers ", layers_in_words(plan.partition), " instead of ",
+             layers_in_words({*partition}), " (pipeline.partition)");
+  }
+}
+
 double seconds_now() { return to_s(now_ns()); }
 
 }  // namespace
@@ -90,7 +100,9 @@ ReplanWatch::ReplanWatch(const Setup& setup, const comm::Communicator* others, c
       report_(std::move(report)),
       decides_by_times_(setup.config.replicas.shares.is_measured() || setup.config.pipeline.replans()),
       replanner_(rules_of(setup, plans, smallest_limit(setup, others))),
-      change_s_(plans.costs.empty() ? 0 : seconds_of_change(setup)) {}
+      change_s_(plans.costs.empty() ? 0 : seconds_of_change(setup)) {
+  log_what_is_unexpected(setup, plans.now);
+}
 
 PlanSource ReplanWatch::source(PlanSource plans) {
   PlanSource source = plans;
@@ -218,11 +230,11 @@ std::string ReplanWatch::decision(const tune::MeasuredStep& times, std::int64_t 
   const tune::Replanned found = choose(times, steps_done);
   if (found.plan == plan_) return "";
   const Nanoseconds step = upper_median(steps_);
-  change_ = {
-      .why = is_trial_ ? "a replica without a share is tried again" : "devices compute at other speeds than planned",
-      .before = plan_,
-      .predicted = step - from_s(found.before_s - found.after_s),
-      .measured_before = step};
+  change_ = {.why = is_trial_ ? "a replica without a share is tried again" : "measured speeds of the devices",
+             .before = plan_,
+             .predicted = step - from_s(found.before_s - found.after_s),
+             .measured_before = step,
+             .slowness = replanner_.slowness()};
   const double samples = static_cast<double>(plan_.global_batch) / static_cast<double>(times.computing.size());
   return nlohmann::json{{"plan", plan_json(found.plan)},
                         {"work_ratios", replanner_.work_ratios(plan_, found.plan, samples)}}
@@ -255,10 +267,12 @@ void ReplanWatch::report_change(std::optional<Nanoseconds> step_after) {
     changes.push_back(concat("shares ", percentages(shares_of(plan_)), " instead of ", percentages(shares_of(before))));
   }
   fields.update({{"measured_before_ms", to_ms(change_->measured_before)}, {"predicted_ms", to_ms(change_->predicted)}});
+  fields["slowness"] = change_->slowness;
   fields["measured_ms"] = step_after ? nlohmann::ordered_json(to_ms(*step_after)) : nullptr;
   report_(concat("the change after step ", changed_at_, " (", change_->why, "): ", join(changes, ", "), "; ",
                  step_after ? concat(fixed(to_ms(*step_after), 1), " ms a step, ") : "", "predicted ",
-                 fixed(to_ms(change_->predicted), 1), ", before ", fixed(to_ms(change_->measured_before), 1)),
+                 fixed(to_ms(change_->predicted), 1), ", before ", fixed(to_ms(change_->measured_before), 1),
+                 step_after >= change_->measured_before ? "; steps did not become shorter" : ""),
           fields);
   change_.reset();
 }

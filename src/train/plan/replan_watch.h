@@ -50,6 +50,7 @@ class ReplanWatch final : public StepObserver {
     std::string why;
     Plan before;
     Nanoseconds predicted = 0, measured_before = 0;
+    std::vector<std::vector<double>> slowness;  // Replanner::slowness()
   };
   struct OwnPlan {
     Plan plan;

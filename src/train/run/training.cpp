@@ -149,6 +149,7 @@ void run_loop(const Training& training, LoopOptions options, Records& records,
     finish(loop.steps_done());
     wait_for_all(training);
   } catch (const PeerError& error) {
+    if (replan) replan->finish();
     if (training.peers.changes_group(error)) keep_state(training, loop.whole_progress());
     throw;
   }
