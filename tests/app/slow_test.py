@@ -25,7 +25,8 @@ import sluice_cli as cli
 # Other programs on a busy machine may delay what is seen of a change, and batches that were prepared before it come
 # first. The hundred planted changes have narrower bounds.
 LATE = 60
-PLANTED, QUIET_STEPS, AT_ONCE = 100, 10000, 10  # the layers sleep, so that many runs fit on two cores
+PLANTED, QUIET_STEPS = int(os.environ.get("PLANTED", "100")), 10000
+AT_ONCE = 10  # the layers sleep, so that many runs fit on two cores
 
 
 class Run:
@@ -254,8 +255,9 @@ class SlowTest(unittest.TestCase):
         folder = self.folder / str(number)
         folder.mkdir()
         is_pipeline = rng.random() < 0.5
-        pipeline = {"chunks": 4, "replan": "auto"} | ({"stages": 2, "partition": [2, 2]} if is_pipeline else {})
-        run = Run(folder, slow_rank=0, processes=1 if is_pipeline else 2, sleep=10, pipeline=pipeline,
+        # Layers sleep for each micro-batch, so that time follows the samples only if micro-batches have one.
+        pipeline = {"replan": "auto"} | ({"stages": 2, "partition": [2, 2], "chunks": 4} if is_pipeline else {"chunks": 8})
+        run = Run(folder, slow_rank=0, processes=1 if is_pipeline else 2, sleep=10 if is_pipeline else 5, pipeline=pipeline,
                   environment={"SLOWER_LAST": "1"} if is_pipeline else {})
         try:
             run.wait_for_steps(25 + rng.randrange(20))
@@ -291,7 +293,7 @@ class SlowTest(unittest.TestCase):
         def watch(number):
             folder = self.folder / str(number)
             folder.mkdir()
-            run = Run(folder)
+            run = Run(folder, sleep=10)  # longer than the machine delays a thread with so many runs at once
             try:
                 for _ in range(QUIET_STEPS // AT_ONCE // 200):
                     run.wait_for_steps(200)
