@@ -12,7 +12,6 @@ import pathlib
 import tempfile
 import unittest
 
-import at_once
 import sluice_cli as cli
 
 STEPS = 50
@@ -155,4 +154,4 @@ class SharesTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    at_once.main()
+    unittest.main()

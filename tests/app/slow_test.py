@@ -30,9 +30,9 @@ AT_ONCE = 10  # the layers sleep, so that many runs fit on two cores
 
 
 class Run:
-    """`processes` processes, of which `slow_rank` can be slowed down; steps take 32 ms and more."""
+    """`processes` processes, of which `slow_rank` can be slowed down; steps take 96 ms and more."""
 
-    def __init__(self, folder, slow_rank=1, processes=2, sleep=1, network=None, environment=None, **tables):
+    def __init__(self, folder, slow_rank=1, processes=2, sleep=3, network=None, environment=None, **tables):
         self.run_dir = folder / "run"
         self.slower, self.slow_data, self.network = folder / "slower", folder / "slow_data", network
         config = cli.write_config(folder / "run.toml", **{

@@ -1,11 +1,11 @@
-"""Runs the tests of a file four at once, each in a process of its own: for tests that mostly sleep."""
+"""Runs the tests of a file three at once, each in a process of its own: for tests that mostly sleep."""
 
 import concurrent.futures
 import subprocess
 import sys
 import unittest
 
-TESTS = 4
+TESTS = 3
 
 
 def names_in(suite):
