@@ -196,8 +196,7 @@ Replanner::Best Replanner::plans_for(const MeasuredStep& measured, const std::fu
   return best;
 }
 
-Replanned Replanner::trial_plan(const MeasuredStep& measured) {
-  update_slowness(measured);
+Replanned Replanner::trial_plan(const MeasuredStep& measured) const {
   const std::vector<double> times = replica_times(measured, measured.plan);
   Replanned trial{.plan = measured.plan};
   std::vector<std::int64_t> units = Parts(std::ssize(times), measured.plan.shares).sizes(measured.units);

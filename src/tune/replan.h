@@ -52,8 +52,8 @@ class Replanner {
     Replanned with_this_cut, with_any_cut;
   };
   [[nodiscard]] Best plans_for(const MeasuredStep& measured, const std::function<double()>& clock);
-  // One unit for each replica that has none. Requires: shares change.
-  [[nodiscard]] Replanned trial_plan(const MeasuredStep& measured);
+  // One unit for each replica that has none. Requires: shares change; plans_for() of the same step.
+  [[nodiscard]] Replanned trial_plan(const MeasuredStep& measured) const;
 
   // [replica][device]: slowness, or without layer costs the time of a unit, in proportion to the quickest device.
   [[nodiscard]] std::vector<std::vector<double>> slowness() const;

@@ -251,20 +251,20 @@ tune::Replanned ReplanWatch::better_of(const tune::Replanner::Best& best, std::i
 
 void ReplanWatch::report_change(std::optional<Nanoseconds> step_after) {
   const auto shares_of = [&](const Plan& plan) {
-    return plan.shares.empty() ? std::vector<int>(replica_share(setup_, plan_).parts.number(), 1) : plan.shares;
+    return plan.shares.empty() ? std::vector<int>(replica_share(setup_, plan).parts.number(), 1) : plan.shares;
   };
-  const Plan& before = change_->before;
+  const Plan &before = change_->before, &after = made_.value().plan;
   nlohmann::ordered_json fields{{"step", changed_at_}, {"why", change_->why}};
   std::vector<std::string> changes;
-  if (plan_.partition != before.partition) {
+  if (after.partition != before.partition) {
     fields.update(
-        {{"partition_before", before.partition.layers_per_stage}, {"partition", plan_.partition.layers_per_stage}});
+        {{"partition_before", before.partition.layers_per_stage}, {"partition", after.partition.layers_per_stage}});
     changes.push_back(
-        concat("layers ", layers_in_words(plan_.partition), " instead of ", layers_in_words(before.partition)));
+        concat("layers ", layers_in_words(after.partition), " instead of ", layers_in_words(before.partition)));
   }
-  if (plan_.shares != before.shares) {
-    fields.update({{"shares_before", shares_of(before)}, {"shares", shares_of(plan_)}});
-    changes.push_back(concat("shares ", percentages(shares_of(plan_)), " instead of ", percentages(shares_of(before))));
+  if (after.shares != before.shares) {
+    fields.update({{"shares_before", shares_of(before)}, {"shares", shares_of(after)}});
+    changes.push_back(concat("shares ", percentages(shares_of(after)), " instead of ", percentages(shares_of(before))));
   }
   fields.update({{"measured_before_ms", to_ms(change_->measured_before)}, {"predicted_ms", to_ms(change_->predicted)}});
   fields["slowness"] = change_->slowness;
