@@ -16,6 +16,25 @@ endif()
 
 sluice_torch_target(sluice_torch ${SLUICE_TORCH_ROOT})
 
+# sluice_torch_cuda_later(NAME TORCH ROOT): as sluice_torch_cuda_target, but programs that are linked with it load
+# libtorch_cuda themselves (src/device/cuda/load_torch_cuda.cpp). The linker finds the names of its functions in an empty
+# library, whose SONAME is that of a library that every program has. With -z lazy the first call looks for the function.
+function(sluice_torch_cuda_later name torch root)
+  set(names ${CMAKE_BINARY_DIR}/torch_cuda_names)
+  execute_process(
+    COMMAND ${CMAKE_NM} -D --defined-only ${root}/lib/libtorch_cuda.so
+    COMMAND sed -nE "s/^[^ ]+ T (_ZNK?(2at4cuda|4c10d16ProcessGroupNCCL)[A-Za-z0-9_]*)$/extern \"C\" void \\1() {}/p"
+    OUTPUT_FILE ${names}.cpp COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -shared -fPIC -nostdlib -Wl,-soname,libdl.so.2 -o ${names}.so ${names}.cpp
+    COMMAND_ERROR_IS_FATAL ANY)
+  add_library(sluice_load_torch_cuda OBJECT ${CMAKE_SOURCE_DIR}/src/device/cuda/load_torch_cuda.cpp)
+  target_link_libraries(sluice_load_torch_cuda PRIVATE sluice_compiler)
+  add_library(${name} INTERFACE)
+  target_include_directories(${name} SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_options(${name} INTERFACE -Wl,-z,lazy)
+  target_link_libraries(${name} INTERFACE $<TARGET_OBJECTS:sluice_load_torch_cuda> ${torch} c10_cuda CUDA::cudart -Wl,${names}.so)
+endfunction()
+
 # CUDA: outside src/nn/cuda host-side calls only, for which the toolkit's headers are enough; the libraries come with the
 # torch package.
 set(SLUICE_WITH_CUDA OFF)
@@ -24,7 +43,7 @@ if(NOT SLUICE_CUDA STREQUAL "OFF")
   find_package(CUDAToolkit QUIET)
   if(CUDAToolkit_FOUND AND EXISTS ${SLUICE_TORCH_ROOT}/lib/libtorch_cuda.so)
     set(SLUICE_WITH_CUDA ON)
-    sluice_torch_cuda_target(sluice_torch_cuda sluice_torch)
+    sluice_torch_cuda_later(sluice_torch_cuda sluice_torch ${SLUICE_TORCH_ROOT})
     include(SluiceCuda)
   elseif(SLUICE_CUDA STREQUAL "ON")
     message(FATAL_ERROR "SLUICE_CUDA=ON, but no CUDA toolkit was found (nvcc or CUDAToolkit_ROOT) or the torch package has no CUDA libraries")

@@ -27,7 +27,7 @@ function(sluice_torch_target name root)
   target_link_options(${name} INTERFACE -Wl,-rpath,${root}/lib)
   # The wheel's libraries export parts of another libstdc++ (std::filesystem, string streams), which would replace ours:
   # std::filesystem::remove_all(path, error_code) then calls address 0. So ours comes first in the search order.
-  target_link_libraries(${name} INTERFACE -Wl,--push-state,--no-as-needed,-lstdc++,--pop-state torch torch_cpu c10)
+  target_link_libraries(${name} INTERFACE -Wl,--push-state,--no-as-needed,-lstdc++,--pop-state torch_cpu c10)
 endfunction()
 
 # sluice_torch_cuda_target(NAME TORCH): its CUDA side. Requires find_package(CUDAToolkit).

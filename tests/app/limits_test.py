@@ -4,9 +4,11 @@
     limits_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
+import importlib.util
 import os
 import pathlib
 import resource
+import subprocess
 import tempfile
 import unittest
 
@@ -92,6 +94,33 @@ class LimitsTest(unittest.TestCase):
         done = cli.finish_all(cli.start_ranks(2, "train", self.config, *cli.options(replicas={"connect_timeout_s": 9}),
                                               "--run-dir", self.run_dir, environments_of={0: silent_dns, 1: silent_dns}))
         self.assertEqual([process.returncode for process in done], [0, 0], [process.stderr for process in done])
+
+
+class CudaLibraryTest(unittest.TestCase):
+    """LibTorch's CUDA library is loaded by the program itself, only if there is a driver (src/device/cuda)."""
+
+    def setUp(self):
+        if "with CUDA" not in cli.run("--version").stdout:
+            self.skipTest("this build has no CUDA support")
+
+    def devices(self, **environment):
+        done = cli.run("devices", env=cli.environment_without_launchers() | environment)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        return done
+
+    def test_without_a_driver_it_is_not_loaded(self):
+        if any(pathlib.Path("/dev").glob("nvidia*")):
+            self.skipTest("this machine has a driver")
+        self.assertNotIn("libtorch_cuda", self.devices(LD_DEBUG="files").stderr)
+
+    def test_with_a_driver_it_is_loaded(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        subprocess.run(["cc", "-shared", "-x", "c", "/dev/null", "-o", f"{folder}/libcuda.so.1"], check=True)
+        self.assertIn("libtorch_cuda", self.devices(LD_DEBUG="files", LD_LIBRARY_PATH=folder).stderr)
+
+    def test_it_has_all_functions_that_are_called(self):
+        libraries = pathlib.Path(importlib.util.find_spec("torch").origin).parent / "lib"
+        self.devices(LD_BIND_NOW="1", LD_PRELOAD=str(libraries / "libtorch_cuda.so"))
 
 
 if __name__ == "__main__":
