@@ -12,6 +12,7 @@ import pathlib
 import tempfile
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 STEPS = 50
@@ -69,7 +70,8 @@ class SharesTest(unittest.TestCase):
     def test_a_much_too_slow_process_gets_no_share(self):
         layout = cli.options(train={"micro_batch": 4, "reproducible": "layout"})
         plain = cli.options(pipeline={"chunks": 2}, train={"clip_norm": 0.5, "global_batch": 8})
-        for name, options, slow in [("layout", layout, "25,25,25,25"), ("plain", plain, "30,30,30,30")]:
+        both = [("layout", layout, "25,25,25,25"), ("plain", plain, "30,30,30,30")]
+        for name, options, slow in long_tests.some(both[:1], both, "20 s each"):
             with self.subTest(name):
                 run = self.train(f"hopeless-{name}", [slow, QUICK], *options, *self.MEASURED)
                 changes = cli.events(run, "replan")
@@ -105,7 +107,8 @@ class SharesTest(unittest.TestCase):
     def test_a_short_batch_may_leave_the_first_replicas_without_samples(self):
         short = [*self.LAYOUT, *cli.options(data={"samples": 76}, train={"clip_norm": 0.5})]  # every fourth batch has 4 samples
         reference = self.one_process("short-one", *short)
-        for number, (processes, shares) in enumerate([(1, [1, 3]), (1, [1, 1, 4]), (2, [1, 3, 1, 3]), (2, [1, 5, 5, 1])]):
+        layouts = [(2, [1, 5, 5, 1]), (1, [1, 1, 4]), (1, [1, 3]), (2, [1, 3, 1, 3])]
+        for number, (processes, shares) in enumerate(long_tests.some(layouts[:2], layouts, "5 s each")):
             with self.subTest(processes=processes, shares=shares):
                 options = cli.options(replicas={"local": len(shares) // processes, "shares": shares})
                 name = f"short-{number}"
@@ -121,9 +124,9 @@ class SharesTest(unittest.TestCase):
         for rank, done in enumerate(cli.finish_all(processes)):
             self.assertEqual(done.returncode, -9 if rank == 2 else 0, f"rank {rank}: {done.stderr[-3000:]}")
         self.assertEqual(len(cli.events(run, "lost")), 1)
-        changes = cli.events(run, "replan")
-        self.assertEqual(changes[-1]["shares_before"], [1, 1], changes)
-        self.assertIn(changes[-1]["shares"], ([8, 4], [7, 5], [9, 3]))  # on a busy machine
+        changes = [change for change in cli.events(run, "replan") if len(change["shares_before"]) == 2]
+        self.assertEqual(changes[0]["shares_before"], [1, 1], changes)
+        self.assertIn(changes[-1]["shares"], ([8, 4], [7, 5], [9, 3]), changes)  # on a busy machine
         self.assert_same_bits(run, self.one_process("lost-one", *self.LAYOUT, *cli.options(train={"steps": steps})))
 
     def test_what_does_not_suit_is_refused(self):

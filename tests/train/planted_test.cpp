@@ -26,7 +26,7 @@ using profiler::StepBreakdown;
 using std::chrono::milliseconds;
 
 constexpr int kSteps = 6;
-constexpr int kMostSteps = 25;
+constexpr int kMostSteps = 100;
 constexpr double kMostError = 0.02;
 
 // The smallest relative error of each thing that is compared, over the steps.
