@@ -131,6 +131,7 @@ class Bf16Test(unittest.TestCase):
         done = cli.run("train", config, "--run-dir", self.folder / "run")
         self.assertEqual(done.returncode, 6, done.stderr)
 
+    @long_tests.only("50 s")
     def test_activations_take_half_the_memory_and_what_is_predicted(self):
         tables = {"pipeline": {"stages": 2, "chunks": 4}, "train": {"global_batch": 64, "steps": 2, "eval_batch": 8}}
         peaks, live = {}, {}

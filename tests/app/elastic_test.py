@@ -61,6 +61,7 @@ class Elastic(ElasticCase):
         self.assertIn("go on without this one", cli.error_of(stopped))
         self.assertEqual([(event["rank"], event["cause"]) for event in cli.events(run, "lost")], [(1, "was silent for 5 s")])
 
+    @long_tests.only("20 s of waiting")
     def test_a_stopped_rank_0_keeps_its_run_directory(self):
         run, elsewhere = self.folder / "held", self.folder / "elsewhere"
         elsewhere.mkdir()
@@ -87,6 +88,7 @@ class Elastic(ElasticCase):
         cli.must_run("train", config, "--run-dir", run, "--resume", "auto")
         self.assertEqual(self.digest_of(run), self.digest)
 
+    @long_tests.only("6 s")
     def test_two_losses_leave_one(self):
         run = self.folder / "two"
         at = {2: {"SLUICE_KILL_AT": "gradients-summed:4"}, 0: {"SLUICE_KILL_AT": "gradients-summed:9"}}

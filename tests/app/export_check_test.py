@@ -17,6 +17,7 @@ import unittest
 import unittest.mock
 import zipfile
 
+import long_tests
 import sluice_cli as cli
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "export_model.py"
@@ -116,6 +117,7 @@ class Check(Case):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertIn("both sides agree", done.stdout)
 
+    @long_tests.only("30 s")
     def test_what_cannot_be_compared_is_said_in_one_line(self):
         self.export("net")
         self.must_train()

@@ -199,6 +199,7 @@ class WholeRuns(Exported):
     def test_one_device_equals_the_built_in_model(self):
         self.assert_equal()
 
+    @long_tests.only("20 s")
     def test_pipelines_with_deferred_norms_equal_the_built_in_model(self):
         # Deferred weight gradients run in queues of nn::linear() and nn::conv2d().
         self.assert_equal(pipeline={"stages": 2, "chunks": 2, "schedule": "zb-h1", "batch_norm": "deferred",

@@ -76,6 +76,7 @@ class FeatureCacheTest(unittest.TestCase):
                 self.assertLessEqual(line["disk_bytes"], 64 << 20)
             self.assertFalse(list(self.place.glob("*")), "the file has no name")
 
+    @long_tests.only("8 s")
     def test_layers_thaw_and_their_rows_with_them(self):
         """Batches that were made ahead hold no pixels of samples whose rows are gone then."""
         thaws = {"schedule": ["1: 2", "5: 0", "6: 1"]}

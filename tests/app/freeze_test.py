@@ -101,6 +101,7 @@ class FreezeTest(unittest.TestCase):
                 self.assertTrue(moved[40], f"{tensor} is trained again")
                 self.assertTrue(any(value), f"{tensor} holds zeros")
 
+    @long_tests.only("15 s")
     def test_an_elastic_pipeline_learns_what_a_rigid_one_does(self):
         # One change of the plan, or two.
         steps = 2 * LONG + 10 if long_tests.RUN else LONG + 25

@@ -12,6 +12,7 @@ import tempfile
 import tomllib
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 GROUPS = {
@@ -29,6 +30,7 @@ class HelpTest(unittest.TestCase):
             rows = re.search(rf"^{group}:\n((?:  .*\n)+)", text, re.MULTILINE).group(1)
             self.assertEqual(re.findall(r"^  (\S+)", rows, re.MULTILINE), commands)
 
+    @long_tests.only("20 s")
     def test_every_command_has_help_on_standard_output(self):
         for command in ((), *((name,) for commands in GROUPS.values() for name in commands)):
             done = cli.must_run(*command, "--help")

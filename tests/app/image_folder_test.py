@@ -101,6 +101,7 @@ class ImageFolderTest(unittest.TestCase):
     def test_tar_files_of_the_same_pictures_give_the_same_losses(self):
         self.assertEqual(self.losses("tar", data={"name": "tar", "path": str(self.pack(4))}), self.losses("folder"))
 
+    @long_tests.only("10 s")
     def test_shards_come_one_after_the_other_also_across_a_resume(self):
         data = {"name": "tar", "path": str(self.pack(6)), "order": "shards", "shuffle_window": 15}
         whole = self.losses("whole", data=data, train={"epochs": 3})

@@ -54,6 +54,7 @@ class Joining(ElasticCase):
                 self.assertIn("1 process lost, 1 process joined", cli.must_run("report", run.run).stdout)
                 self.assertIn("joining the run as process 3", done[3].stderr)
 
+    @long_tests.only("15 s")
     def test_two_new_processes_join_and_one_of_them_goes_on_alone(self):
         run = Run(self.config, self.folder / "more", size=2)
         run.processes += [run.start(rank) for rank in (0, 1)]
@@ -74,6 +75,7 @@ class Joining(ElasticCase):
         self.check(run.run, done, [1])
         self.assertEqual(run.joined(), [2])
 
+    @long_tests.only("10 s")
     def test_a_meeting_file_leads_to_the_run(self):
         meeting, path = self.folder / "meeting", self.folder / "by-file"
         start = lambda rank: cli.start("train", self.config, "--run-dir", path, "--rank", str(rank), "--world-size", "2",
@@ -109,6 +111,7 @@ class Joining(ElasticCase):
         self.check(run.run, cli.finish_all(run.processes), [])
         self.assertLessEqual(set(cli.column(run.run, "rank", "lost")), set(run.joined()))
 
+    @long_tests.only("20 s")
     def test_a_signal_to_a_waiting_process_ends_only_it(self):
         slow = self.configuration("slow", model={"name": "resnet18", "image_size": 32}, checkpoint={},
                                   train={"steps": 4, "global_batch": 384, "micro_batch": 32, "eval_limit": 16})

@@ -169,6 +169,7 @@ class Layouts(unittest.TestCase):
         tables = shapes(name="resnet8") | {"pipeline": {"batch_norm": "deferred"}}
         self.assert_same_in_all("deferred", self.configuration("deferred", tables, optimizer="rmsprop", clip_norm=0.0), 5)
 
+    @long_tests.only("10 s")
     def test_resnet_in_float64(self):
         config = self.configuration("fp64", shapes(name="resnet8"), precision="fp64", optimizer="momentum", lr=0.05, clip_norm=0.5)
         self.assert_same_in_all("fp64", config, 5)
@@ -187,6 +188,7 @@ class Layouts(unittest.TestCase):
                   "data": {"name": "text", "path": str(self.folder / "letters.txt"), "limit": SAMPLES, "max_length": 24}}
         self.assert_same_in_all("gpt2", self.configuration("gpt2", tables), 4)
 
+    @long_tests.only("8 s")
     def test_rows_that_are_no_multiple_of_a_cache_line(self):
         self.assert_same_in_all("mlp", self.configuration("mlp", shapes(name="mlp", image_size=10), micro_batch=3), 3)
 
@@ -208,6 +210,7 @@ class Layouts(unittest.TestCase):
     def test_bert_with_padding(self):
         self.assert_same_in_all("bert", self.configuration("bert", self.bert_tables()), 5)
 
+    @long_tests.only("12 s")
     @unittest.skipUnless(torch, "needs torch, tokenizers and transformers")
     def test_adapters_without_a_trained_parameter_in_the_first_stage(self):
         tables = self.bert_tables()
@@ -252,6 +255,7 @@ class Layouts(unittest.TestCase):
             "freeze": {"policy": "schedule", "schedule": ["1: 2", "3: 3"]}}
         self.assert_same_in_all("frozen", self.configuration("frozen", tables), 6, changes=False)
 
+    @long_tests.only("6 s")
     def test_frozen_layers_with_a_cache(self):
         tables = shapes(name="resnet8") | {
             "freeze": {"policy": "schedule", "schedule": ["1: 2", "3: 3"], "cache": "memory", "cache_bytes": 150_000}}

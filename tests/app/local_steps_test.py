@@ -81,6 +81,7 @@ class LocalStepsTest(unittest.TestCase):
                 for ours, theirs in zip(cli.column(real, name), cli.column(virtual, name), strict=True):
                     self.assertLessEqual(abs(ours - theirs), 1e-9 * abs(theirs), name)
 
+    @long_tests.only("8 s")
     def test_a_server_that_goes_on_has_its_outer_optimizer(self):
         """The workers' own is plain SGD here: what else they had would be lost with them."""
         train = {"steps": 6, "optimizer": "sgd", "lr": 0.05}

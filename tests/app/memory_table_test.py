@@ -62,6 +62,7 @@ class MemoryTableTest(unittest.TestCase):
             held = max(peak for device, peak in peaks.items() if ":" in device)
         return done, held
 
+    @long_tests.only("13 s")
     def test_the_largest_batch_runs_and_a_clearly_larger_one_does_not(self):
         in_ci = ("two stages", "a split backward")
         for name in long_tests.some(in_ci, list(PLANS), "each trains twice"):
@@ -133,6 +134,7 @@ class MemoryTableTest(unittest.TestCase):
         self.assertEqual([run["end"] for run in runs], ["not run"])
         self.assertIn("this machine has", runs[0]["why"])
 
+    @long_tests.only("8 s")
     def test_where_the_largest_batch_runs_out_of_memory_the_answer_is_one_that_runs(self):
         wrong = json.loads(self.profile("vit").read_text(encoding="utf-8"))
         for layer in wrong["layers"]:

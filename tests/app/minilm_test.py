@@ -14,6 +14,7 @@ import tempfile
 import unittest
 import zipfile
 
+import long_tests
 import sluice_cli as cli
 
 try:
@@ -66,6 +67,7 @@ class MiniLm(unittest.TestCase):
         error = (ours.double() - theirs).norm() / max(theirs.norm().item(), least)
         self.assertLess(error.item(), tolerance, what)
 
+    @long_tests.only("25 s")
     def test_hidden_states(self):
         width, kept = self.config["hidden_size"], self.fields["mask"].bool()
         for blocks in (1, 3, 6):

@@ -132,6 +132,7 @@ class OperatorsTest(unittest.TestCase):
         events = [event for event in seen.events() if event.name.startswith("aten::")]
         return {event.name for event in events}, {event.name for event in events if not event.cpu_children}
 
+    @long_tests.only("30 s")
     def test_it_names_the_operators_that_pytorchs_profiler_names(self):
         """In float64 all of a layer is ATen's, in both."""
         self.maxDiff = None
@@ -161,6 +162,7 @@ class OperatorsTest(unittest.TestCase):
         self.assertLessEqual(products | {"aten::native_batch_norm"}, everything & {row["name"] for row in block})
         self.assertTrue(products)
 
+    @long_tests.only("15 s")
     def test_a_json_without_layers_has_no_operators(self):
         config = cli.write_config(
             self.folder / "run.toml", device={"list": "cpu", "threads": 1}, model={"name": "mlp", "image_size": 8},

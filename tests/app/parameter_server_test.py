@@ -108,6 +108,7 @@ class ParameterServerTest(unittest.TestCase):
                          ("virtual", list(range(WORKERS))))
         self.assertEqual(sum(worker["examples"] for worker in report["workers"]), sum(sizes.values()))
 
+    @long_tests.only("28 s")
     def test_compressed_runs_learn_what_others_do_and_send_less(self):
         """What is left out comes later: the loss at the end is near, while a tenth of the bytes travels."""
         train = {"steps": 60, "optimizer": "momentum", "lr": 0.03, "lr_schedule": "constant", "clip_norm": 1.0}

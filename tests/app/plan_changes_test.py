@@ -258,7 +258,7 @@ class PlanChangesTest(unittest.TestCase):
         for processes in (1, 2):
             whole, _ = self.train(processes, config, f"whole{processes}")
             moments = list(enumerate(MOMENTS))
-            for number, moment in long_tests.some(moments[processes % 2::2], moments, "half of the moments with two processes"):
+            for number, moment in long_tests.some(moments[processes % 2::3], moments, "a third of the moments"):
                 with self.subTest(processes=processes, moment=moment):
                     run_dir = self.folder / f"{moment}{processes}"
                     change = 1 + number % 3

@@ -180,6 +180,7 @@ class PredictTest(tuning_case.SmallTuningCase):
     def cluster(self, profile, *words):
         return json.loads(cli.must_run("simulate", self.config, "--profile", profile, "--json", *words).stdout)
 
+    @long_tests.only("8 s")
     def test_a_cluster_scales_as_its_links_and_its_noise_let_it(self):
         profile = self.profile()
         alone = self.cluster(profile, "--nodes", 1, "--devices", 2)["scaling"]

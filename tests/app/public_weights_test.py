@@ -149,6 +149,7 @@ class PublicWeightsTest(unittest.TestCase):
                 keys = {**keys, "image_size": 224}
             self.assert_answers_alike(module, self.save(module.state_dict()), source, **keys)
 
+    @long_tests.only("5 s")
     def test_constants_of_config_json_beside_the_weights(self):
         whole = self.folder / "whole"
         cases = [transformers_vit(layer_norm_eps=3e-4), transformers_vit(hidden_act="gelu_new")]
@@ -228,6 +229,7 @@ class PublicWeightsTest(unittest.TestCase):
             torch.testing.assert_close(load_file(self.folder / "out.safetensors")["logits"], module.double()(tokens).logits,
                                        rtol=1e-9, atol=1e-9)
 
+    @long_tests.only("4 s")
     def test_several_files_with_an_index(self):
         module = randomised(public_models.vit("tiny", CLASSES, IMAGE, PATCH))
         whole = self.folder / "whole"
@@ -246,6 +248,7 @@ class PublicWeightsTest(unittest.TestCase):
         shards[2].unlink()
         self.assertIn(f'names "{shards[2].name}", which is missing', self.refusal(whole, name="vit"))
 
+    @long_tests.only("7 s")
     def test_position_embeddings_for_another_image_size_are_those_of_each_library(self):
         def of_torchvision(module, side):
             state = interpolate_embeddings(side * PATCH, PATCH, module.state_dict())
@@ -286,6 +289,7 @@ class PublicWeightsTest(unittest.TestCase):
         _, said = self.step(self.save(old), name="resnet18", stem="imagenet")
         self.assertIn("102 tensors taken; 20 counters of batches begin at 0 (not in the file)", said)
 
+    @long_tests.only("4 s")
     def test_half_precision_and_evaluation(self):
         module = randomised(timm_vit())
         whole = self.save(module.state_dict(), "whole.safetensors")

@@ -267,6 +267,7 @@ class RanksTest(RanksCase):
         self.assertEqual(self.codes(done)[0], 2, done[0].stderr)
         self.assertIn('replicas.backend = "nccl" cannot carry', cli.error_of(done[0]))
 
+    @long_tests.only("10 s of waiting")
     def test_a_stranger_on_the_port_and_an_unknown_host(self):
         config = configuration(self.folder, replicas={"connect_timeout_s": 2})
         with socket.socket() as stranger:  # accepts, and says nothing
@@ -317,6 +318,7 @@ class RanksTest(RanksCase):
         done = self.run_ranks(2, config)
         self.assertEqual(self.codes(done), [6, 6], [process.stderr for process in done])
 
+    @long_tests.only("6 s")
     def test_gradients_in_bfloat16_are_half_the_bytes_and_nearly_the_run(self):
         config = configuration(self.folder, model={"dropout": 0.0}, train={"precision": "fp32", "lr": 0.01})
         self.must_run_ranks(2, config)

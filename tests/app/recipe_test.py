@@ -51,6 +51,7 @@ class RecipeTest(unittest.TestCase):
         done = cli.must_run_ranks(size, "train", config, "--run-dir", run_dir, *arguments)
         return run_dir, done[0].stderr
 
+    @long_tests.only("8 s")
     def test_a_plateaus_rates_are_torchs(self):
         ways = (("loss", "min"), ("top1", "max"))
         for by, mode in long_tests.some(ways[:1], ways, "the other direction"):

@@ -109,6 +109,7 @@ class KindsTest(HtmlTest):
         self.assert_holds("server", "Staleness of the pushes", "Batch sizes", "Compute time of a push", "How many pushes were how stale",
                           "Workers", "<dd>asp</dd>", "<dd>virtual</dd>", "compute virtual s")
 
+    @long_tests.only("4 s")
     def test_several_runs_are_in_one_table_and_one_plot(self):
         kinds = ("single", "pipeline", "server")
         text = self.document(self.page(*(self.folder / kind for kind in kinds)))
@@ -289,6 +290,7 @@ class OutputTest(HtmlTest):
         self.assertIn("SIGINT", done.stderr)
         self.assertNotIn('http-equiv="refresh"', target.read_text(encoding="utf-8"))
 
+    @long_tests.only("7 s")
     def test_a_run_that_is_removed_ends_the_watch_with_a_page_that_stays(self):
         run_dir, target = self.copy("removed"), self.folder / "removed.html"
         metrics = run_dir / "metrics.jsonl"

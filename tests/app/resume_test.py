@@ -174,6 +174,7 @@ class ResumeTest(unittest.TestCase):
         there = {path.name for path in (self.run_dir / "checkpoints").iterdir()}
         self.assertEqual(there, whole_ones, "the kills left something behind")
 
+    @long_tests.only("8 s")
     def test_another_topology_gets_the_same_tensors_and_samples(self):
         config = configuration(self.folder, "resnet8", precision="fp64")
         whole = self.uninterrupted(config)

@@ -73,6 +73,7 @@ class OrderTest(unittest.TestCase):
             self.assertIn(str(part), cli.error_of(done))
         self.assertFalse(self.run_dir.exists())
 
+    @long_tests.only("9 s")
     def test_what_sluice_schedule_writes_trains_as_the_named_schedule_does(self):
         layers = len(self.partition(configuration(self.folder)))
         self.assertGreaterEqual(layers, 4)

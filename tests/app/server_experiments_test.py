@@ -12,6 +12,8 @@ import sys
 import tempfile
 import unittest
 
+import long_tests
+
 BENCH = pathlib.Path(os.environ["SLUICE_BINARY"]).parent / "bench" / "bench_parameter_server"
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "experiment.py"
 TINY = ["--seeds", "1", "--steps", "8", "--fmb-batch", "8", "--amb-batch", "16", "--partitions", "4", "--evaluations", "2", "--thresholds", "1",
@@ -45,6 +47,7 @@ class ServerExperimentsTest(unittest.TestCase):
             drawn = {path.stem for path in self.out.glob(f"*.{kind}")}
             self.assertEqual(drawn, figures if importlib.util.find_spec("matplotlib") else set())
 
+    @long_tests.only("10 s")
     def test_anytime_as_processes(self):
         amb, _ = self.table_of("anytime", *TINY, "--real", "--arms", "amb")
         self.assertGreater(amb["update_s"], 0)

@@ -10,6 +10,7 @@ import pathlib
 import tempfile
 import unittest
 
+import long_tests
 import sluice_cli as cli
 from server_runs import BATCH, ServerRuns, configuration
 
@@ -43,6 +44,7 @@ class ServerPredictionTest(ServerRuns):
         done = cli.must_run("simulate", config, "--profile", self.profile, *ONE_THREAD, *words, "--json")
         return json.loads(done.stdout)
 
+    @long_tests.only("20 s")
     def test_a_prediction_is_the_sum_of_what_was_measured(self):
         config = self.configuration("asp")
         profile = self.measure(config)

@@ -184,6 +184,7 @@ class ServerProcessesTest(ServerRuns):
         self.assertRegex(server.stderr, r"worker 0 \(.*, process \d+\) was refused: train.lr is 0.5 at worker 0 \(.*\), but "
                                         r"0.003 at server 0 \(127.0.0.1:\d+\); make them equal")
 
+    @long_tests.only("11 s of waiting")
     def test_anytime_workers_stop_in_time(self):
         limit = 0.25
         config = configuration(self.folder, {"policy": "amb", "time_limit_s": limit, "partitions": 4, "induce": "exponential",

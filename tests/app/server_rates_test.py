@@ -43,6 +43,7 @@ class ServerRatesTest(unittest.TestCase):
             examples += samples
         return examples
 
+    @long_tests.only("11 s")
     def test_a_rate_by_examples_falls_by_what_was_learned_from(self):
         config = configuration(self.folder, {**AMB, "lr_by": "examples"}, train=FALLS, pipeline={"chunks": 1})
         whole = WORKERS * BATCH

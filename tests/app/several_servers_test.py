@@ -131,6 +131,7 @@ class SeveralServersTest(ServerRuns):
         self.assertEqual(cli.events(run_dir, "eval"), [], "server 0 has its evaluation still to do")
         self.assertEqual(cli.stop(again[0]).returncode, 130)
 
+    @long_tests.only("9 s of waiting")
     def test_who_is_stopped_while_another_server_is_dead_does_not_say_that_it_has_saved(self):
         for dead, stopped in long_tests.some([(1, 0)], [(1, 0), (2, 1)], "another server than the lead is stopped"):
             with self.subTest(dead=dead, stopped=stopped):
@@ -146,6 +147,7 @@ class SeveralServersTest(ServerRuns):
                 self.assertRegex(cli.error_of(done[0]), rf"server {dead} \(127.0.0.1:\d+\) has been silent for 6")
                 self.assertEqual(cli.checkpoints(self.folder / run_dir), {})
 
+    @long_tests.only("7 s of waiting")
     def test_a_server_that_waits_for_another_one_shows_its_workers_that_it_lives(self):
         config = self.configure(2, {"policy": "bsp"}, train={"steps": 4})
         log, workers_log = self.folder / "run/log.txt", self.folder / "worker.txt"

@@ -9,6 +9,7 @@ import math
 import sys
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 try:
@@ -71,6 +72,7 @@ class TextLabels(TextCase):
             cli.must_run("train", file, "--run-dir", run, *sets)
             self.assertAlmostEqual(cli.events(run, "eval")[-1]["loss"], loss, places=8, msg=run)
 
+    @long_tests.only("9 s")
     def test_adapters_bring_the_order_of_their_classes(self):
         rows = [{"text": sentence(self.rng, 4), "label": label} for label in ("neg", "pos") * 8]
         self.write_rows("train.jsonl", rows)

@@ -9,6 +9,7 @@ import math
 import sys
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 try:
@@ -189,6 +190,7 @@ class TextTraining(TextCase):
             for one, other in zip(wanted, found, strict=True):
                 self.assertAlmostEqual(one, other, places=12, msg=run)
 
+    @long_tests.only("20 s")
     def test_times_are_measured_at_the_width_of_usual_batches(self):
         rows = [{"text": sentence(self.rng, 2 + i), "label": "xy"[i % 2]} for i in range(ROWS)]
         self.write_rows("train.jsonl", rows)

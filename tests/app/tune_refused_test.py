@@ -107,6 +107,7 @@ class TuneRefusedTest(tuning_case.TuningCase):
         self.assertRegex(limited.stderr, r"the plan does not fit: device 0 needs .* of 1\.0 KiB")
         self.assertRegex(json.loads(limited.stdout)["does_not_fit"], r"device 0 needs")
 
+    @long_tests.only("13 s")
     def test_runs_that_verify_write_no_weights(self):
         """They may be large, and TMPDIR may be in memory."""
         scratch = self.folder / "scratch"

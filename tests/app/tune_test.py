@@ -105,6 +105,7 @@ class TuneTest(tuning_case.SmallTuningCase):
         cli.must_run("train", self.out, "--run-dir", self.folder / "run")
         self.assertEqual(cli.events(self.folder / "run", "plan")[0]["chunks"], plan["chunks"])
 
+    @long_tests.only("13 s")
     def test_batch_norm_normalises_16_samples_or_as_many_as_now(self):
         config, profile = self.configuration("normalised", model={"name": "resnet8"}), self.folder / "normalised.json"
         cli.must_run("profile", config, "--out", profile)

@@ -146,6 +146,7 @@ class ElasticTest(unittest.TestCase):
     def digest(self, run):
         return cli.must_run("digest", run, "--json").stdout
 
+    @long_tests.only("30 s")
     def test_of_three_hosts_the_two_that_reach_each_other_go_on(self):
         folder, disks, done = self.cut_off_rank_0(3)
         self.assertEqual([process.returncode for process in done], [5, 0, 0], [process.stderr[-2000:] for process in done])

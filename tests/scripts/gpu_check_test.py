@@ -9,6 +9,7 @@ import tarfile
 import time
 import unittest
 
+import long_tests
 from script_copy import REPOSITORY, ScriptCopy
 
 TESTS = ("device/device_test", "data/data_feature_cache_test", "engine/engine_cuda_parity_test", "engine/engine_cuda_graphs_test", "train/train_layer_timer_test",
@@ -214,6 +215,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertRegex(self.check("right")["train_one"], "; level WARNING$")
         self.assertRegex(self.check("right", TORCH_CPP_LOG_LEVEL="INFO")["train_one"], "; level INFO$")
 
+    @long_tests.only("13 s of waiting")
     def test_no_check_begins_when_its_parts_time_is_over(self):
         checks = self.check("shape", SLUICE_GPU_CHECK_BUDGET_S="4")
         self.assertEqual(set(checks.values()), {"not run: out of time", "not run: it needs train_kernels, which did not pass"})

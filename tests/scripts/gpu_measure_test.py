@@ -9,6 +9,7 @@ import sys
 import tempfile
 import unittest
 
+import long_tests
 from script_copy import REPOSITORY, ScriptCopy
 
 sys.path[:0] = [str(REPOSITORY / "scripts"), str(REPOSITORY / "bench")]
@@ -218,6 +219,7 @@ class CompareTest(unittest.TestCase):
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
 class PeerTest(unittest.TestCase):
+    @long_tests.only("15 s")
     def test_it_answers_each_line_with_the_rate_of_a_step_that_learns(self):
         done = subprocess.run(
             [sys.executable, REPOSITORY / "bench" / "peer_gpu.py", '{"name": "vit", "size": "nano", "patch": 16}', "4", "64", "3",

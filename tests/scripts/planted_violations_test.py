@@ -6,6 +6,7 @@ import shutil
 import sys
 import unittest
 
+import long_tests
 from script_copy import REPOSITORY, ScriptCopy
 
 TOOLS = ("clang-format-14", "clang-tidy-19", "codespell", "shellcheck")
@@ -78,6 +79,7 @@ class PlantedViolationsTest(unittest.TestCase):
         commands = [{"directory": str(self.copy.root / "build/release"), "command": command, "file": str(source)}]
         self.copy.write("build/release/compile_commands.json", json.dumps(commands))
 
+    @long_tests.only("20 s; scripts_check_fast checks them, too")
     def test_clean_sources_pass_every_check(self):
         done = self.copy.run("check.sh")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
