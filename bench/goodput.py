@@ -1,6 +1,6 @@
 """Goodput while processes die and start again, with replicas.elastic.
 
-    bench/goodput.py [--model resnet8] [--processes 3] [--seconds 600] [--every 10] [--seed 1] [--json FILE]
+    bench/goodput.py [--model resnet8] [--processes 3] [--seconds 600] [--every 10] [--seed 1] [--peer] [--json FILE]
 
 Trains a ResNet on images of 32 x 32 with AdamW in float32 on one machine, one thread a process. Every --every seconds a
 random process, rank 0 included, gets SIGKILL, is started again with the same command, and joins the run.
@@ -8,10 +8,12 @@ random process, rank 0 included, gets SIGKILL, is started again with the same co
 Goodput: distinct steps that are done, times the median time of a step, over the wall time from the first step on. A new
 process shares the cores with the others while it loads its libraries, which counts as lost. --model sleepers: layers
 sleep for 64 ms a step instead, as if each process had an accelerator of its own (tests/support/slow_layers.cpp).
+--peer: the same for DDP under torchrun, which starts all processes again when one dies (bench/peer_elastic.py).
 """
 
 import argparse
 import json
+import os
 import pathlib
 import random
 import signal
@@ -84,6 +86,31 @@ class Run:
                 "next_step_ms_p99": last_quantile(next_steps, 0.99), "wait_ms": statistics.median(waits), "wait_ms_p99": last_quantile(waits, 0.99)}
 
 
+class Peer:
+    def __init__(self, args, folder):
+        self.folder, words = folder, ["--standalone", f"--nproc-per-node={args.processes}", "--max-restarts=1000000", "--monitor-interval=0.1"]
+        worker = [sides.ROOT / "bench" / "peer_elastic.py", folder, args.model, BATCH]
+        self.agent = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *words, *map(str, worker)],
+                                      env=cli.environment_without_launchers() | {"OMP_NUM_THREADS": "1"},
+                                      stdout=subprocess.DEVNULL, stderr=open(folder / "log.txt", "wb"))
+
+    def steps(self):
+        file = self.folder / "steps.jsonl"
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.endswith("]")] if file.exists() else []
+
+    def workers(self):
+        return pathlib.Path(f"/proc/{self.agent.pid}/task/{self.agent.pid}/children").read_text(encoding="ascii").split()
+
+    def kill_one(self, rng):
+        cli.wait_for(self.workers, "workers")
+        os.kill(int(rng.choice(self.workers())), signal.SIGKILL)
+
+    def end(self):
+        self.agent.terminate()
+        self.agent.wait()
+        return {"restarts": (self.folder / "log.txt").read_text(encoding="utf-8").count("Worker group")}
+
+
 def measure(run, args):
     rng = random.Random(args.seed)
     cli.wait_for(lambda: len(run.steps()) > 5, "the first steps")
@@ -106,11 +133,12 @@ def main():
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--every", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--peer", action="store_true", help="measure DDP under torchrun instead")
     parser.add_argument("--json", type=pathlib.Path, help="also write the results here")
     args = parser.parse_args()
     sides.prepare(sides.SLUICE)
     with tempfile.TemporaryDirectory() as folder:
-        result = measure(Run(args, pathlib.Path(folder)), args)
+        result = measure((Peer if args.peer else Run)(args, pathlib.Path(folder)), args)
     print(json.dumps({key: round(value, 3) for key, value in result.items()}))
     if args.json:
         args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
