@@ -26,7 +26,7 @@ using profiler::StepBreakdown;
 using std::chrono::milliseconds;
 
 constexpr int kSteps = 6;
-constexpr int kMostSteps = 100;
+constexpr int kMostSteps = 50;
 constexpr double kMostError = 0.02;
 
 // The smallest relative error of each thing that is compared, over the steps.
@@ -79,8 +79,8 @@ void expect_forward_and_backward_are_found(Plantation planted) {
 }
 
 TEST(PlantedSleeps, ForwardAndBackwardOfEveryStageAndReplicaAreFound) {
-  expect_forward_and_backward_are_found({{{milliseconds(10), milliseconds(20)}, {milliseconds(15), milliseconds(25)}},
-                                         {{milliseconds(12), milliseconds(18)}, {milliseconds(9), milliseconds(30)}}});
+  expect_forward_and_backward_are_found({{{milliseconds(20), milliseconds(40)}, {milliseconds(30), milliseconds(50)}},
+                                         {{milliseconds(24), milliseconds(36)}, {milliseconds(18), milliseconds(60)}}});
 }
 
 TEST(PlantedProducts, ForwardAndBackwardOfEveryStageAreFound) {
