@@ -96,6 +96,7 @@ class ExperimentTest(unittest.TestCase):
                          [("one", 1, 16), ("same_global", 2, 16), ("same_device", 2, 32)])
         self.assertGreater(rows[1]["exposed_ms"], rows[0]["exposed_ms"])
 
+    @long_tests.only("17 s")
     @unittest.skipUnless(FASHION.exists(), "needs Debian's dataset-fashion-mnist")
     def test_freezing_goes_on_where_it_was_stopped(self):
         self.stop_after_rows(2, "elastic_freeze", *FREEZE)

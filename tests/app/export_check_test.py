@@ -131,6 +131,7 @@ class Check(Case):
         self.file.unlink()
         self.refused("m.pt2 (model.file of the run) is not here")
 
+    @long_tests.only("10 s")
     def test_noise_cannot_be_compared(self):
         self.export("noise")
         self.must_train()

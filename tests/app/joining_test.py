@@ -66,6 +66,7 @@ class Joining(ElasticCase):
         self.assertEqual(sorted(run.joined()), [2, 3])
         self.assertIn(sorted(cli.column(run.run, "rank", "lost")), ([0, 1, 2], [0, 1, 3]))  # whichever joined first
 
+    @long_tests.only("8 s")
     def test_a_run_of_one_process_grows_again(self):
         run = Run(self.config, self.folder / "one", size=2)
         run.processes[1].kill()

@@ -177,6 +177,7 @@ class Layouts(unittest.TestCase):
     def test_vit_with_dropout(self):
         self.assert_same_in_all("vit", self.configuration("vit", shapes(name="vit", size="nano", patch_size=4, dropout=0.1), ema_decay=0.9), 6)
 
+    @long_tests.only("12 s")
     def test_vit_in_bfloat16(self):
         config = self.configuration("bf16", shapes(name="vit", size="nano", patch_size=4, dropout=0.1) | {
             "replicas": {"bucket_type": "bf16"}}, precision="bf16", optimizer="lamb")

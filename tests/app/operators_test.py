@@ -107,6 +107,7 @@ class OperatorsTest(unittest.TestCase):
         self.assertEqual(profile["peak_of_cache"], fits)
         self.assertEqual("of the cache: no memory is free" in done.stdout, fits)
 
+    @long_tests.only("15 s")
     def test_vit_counts_what_pytorch_counts(self):
         _, profile = self.profile("vit")
         self.assert_adds_up(profile)

@@ -162,6 +162,7 @@ class PublicWeightsTest(unittest.TestCase):
         module = randomised(timm_vit(act_layer="gelu_tanh"))
         self.assert_answers_alike(module, self.save(module.state_dict()), "timm's", name="vit", size="tiny")
 
+    @long_tests.only("10 s")
     def test_a_run_keeps_the_constants_of_its_weights(self):
         """Trained, saved, resumed, evaluated, and loaded from a copy of the saved file alone."""
         module = randomised(timm_vit())
