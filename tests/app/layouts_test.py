@@ -66,10 +66,11 @@ class Layouts(unittest.TestCase):
             most = max(1, 8 // stages)
             replicas = rng.randint(1, min(3, most))
             processes = rng.randint(1, min(4, max(1, most // replicas)))
-            of_replicas = {"local": replicas, "bucket_mb": rng.choice([0.01, 25])}
+            of_replicas, freeze = {"local": replicas, "bucket_mb": rng.choice([0.01, 25])}, {}
             if rng.random() < 0.3:
                 of_replicas["shares"] = [rng.randint(1, 3) for _ in range(processes * replicas)]
-            parts.append((processes, cli.options(pipeline=pipeline, replicas=of_replicas)))
+                freeze["replicas"] = False  # a list of shares fixes their number
+            parts.append((processes, cli.options(pipeline=pipeline, replicas=of_replicas, freeze=freeze)))
         return parts
 
     def run_layout(self, config, run, parts, rng):
