@@ -26,7 +26,7 @@ def for_clang(command):
             header = next(words)
             if not header.endswith("cmake_pch.hxx"):
                 kept += [word, header]
-        elif word not in GCC_ONLY:
+        elif word not in GCC_ONLY and not word.startswith("--param="):
             kept.append(word)
     return shlex.join(kept)
 

@@ -20,7 +20,7 @@ class ClangCommandsTest(unittest.TestCase):
         return json.loads((folder / "out/compile_commands.json").read_text(encoding="utf-8"))
 
     def test_the_precompiled_header_goes_and_other_flags_stay(self):
-        command = "c++ -O3 -fpch-preprocess -Winvalid-pch -include build/cmake_pch.hxx -o a.o -c src/a.cpp"
+        command = "c++ -O3 --param=ggc-min-heapsize=1048576 -fpch-preprocess -Winvalid-pch -include build/cmake_pch.hxx -o a.o -c src/a.cpp"
         converted = self.convert([{"directory": "build", "file": "src/a.cpp", "command": command}])
         self.assertEqual([entry["command"] for entry in converted], ["c++ -O3 -o a.o -c src/a.cpp"])
 

@@ -14,6 +14,6 @@ bool load_torch_cuda() {
   return false;
 }
 
-[[maybe_unused]] const bool loaded = load_torch_cuda();
+[[maybe_unused]] const bool kLoaded = load_torch_cuda();
 
 }  // namespace
