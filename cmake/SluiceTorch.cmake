@@ -29,10 +29,7 @@ function(sluice_torch_cuda_later name torch root)
     COMMAND_ERROR_IS_FATAL ANY)
   add_library(sluice_load_torch_cuda OBJECT ${CMAKE_SOURCE_DIR}/src/device/cuda/load_torch_cuda.cpp)
   target_link_libraries(sluice_load_torch_cuda PRIVATE sluice_compiler)
-  add_library(${name} INTERFACE)
-  target_include_directories(${name} SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
-  target_link_options(${name} INTERFACE -Wl,-z,lazy)
-  target_link_libraries(${name} INTERFACE $<TARGET_OBJECTS:sluice_load_torch_cuda> ${torch} c10_cuda CUDA::cudart -Wl,${names}.so)
+  sluice_torch_cuda_target(${name} ${torch} $<TARGET_OBJECTS:sluice_load_torch_cuda> -Wl,-z,lazy,${names}.so)
 endfunction()
 
 # CUDA: outside src/nn/cuda host-side calls only, for which the toolkit's headers are enough; the libraries come with the

@@ -30,12 +30,16 @@ function(sluice_torch_target name root)
   target_link_libraries(${name} INTERFACE -Wl,--push-state,--no-as-needed,-lstdc++,--pop-state torch_cpu c10)
 endfunction()
 
-# sluice_torch_cuda_target(NAME TORCH): its CUDA side. Requires find_package(CUDAToolkit).
+# sluice_torch_cuda_target(NAME TORCH [LIBRARY...]): its CUDA side; LIBRARY: what to link instead of torch_cuda. Requires
+# find_package(CUDAToolkit).
 function(sluice_torch_cuda_target name torch)
+  set(libraries ${ARGN})
+  if(NOT libraries)
+    # Nothing refers to a symbol of torch_cuda itself: without --no-as-needed its kernels would not be loaded. One item,
+    # so that CMake cannot part or merge the two ends.
+    set(libraries -Wl,--push-state,--no-as-needed,-ltorch_cuda,--pop-state)
+  endif()
   add_library(${name} INTERFACE IMPORTED GLOBAL)
   target_include_directories(${name} SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
-  # Nothing refers to a symbol of torch_cuda itself: without --no-as-needed its kernels would not be loaded. One item, so
-  # that CMake cannot part or merge the two ends.
-  target_link_libraries(${name} INTERFACE ${torch} -Wl,--push-state,--no-as-needed,-ltorch_cuda,-lc10_cuda,--pop-state
-    CUDA::cudart)
+  target_link_libraries(${name} INTERFACE ${torch} ${libraries} c10_cuda CUDA::cudart)
 endfunction()
