@@ -88,11 +88,12 @@ class Run:
 
 class Peer:
     def __init__(self, args, folder):
-        self.folder, words = folder, ["--standalone", f"--nproc-per-node={args.processes}", "--max-restarts=1000000", "--monitor-interval=0.1"]
+        self.folder, self.killed = folder, 0
+        words = ["--standalone", f"--nproc-per-node={args.processes}", "--max-restarts=1000000", "--monitor-interval=0.1"]
         worker = [sides.ROOT / "bench" / "peer_elastic.py", folder, args.model, BATCH]
         self.agent = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *words, *map(str, worker)],
                                       env=cli.environment_without_launchers() | {"OMP_NUM_THREADS": "1"},
-                                      stdout=subprocess.DEVNULL, stderr=open(folder / "log.txt", "wb"))
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def steps(self):
         file = self.folder / "steps.jsonl"
@@ -104,11 +105,12 @@ class Peer:
     def kill_one(self, rng):
         cli.wait_for(self.workers, "workers")
         os.kill(int(rng.choice(self.workers())), signal.SIGKILL)
+        self.killed += 1
 
     def end(self):
         self.agent.terminate()
         self.agent.wait()
-        return {"restarts": (self.folder / "log.txt").read_text(encoding="utf-8").count("Worker group")}
+        return {"killed": self.killed}
 
 
 def measure(run, args):
