@@ -191,7 +191,7 @@ class PredictTest(tuning_case.SmallTuningCase):
         for row in free:
             self.assertAlmostEqual(row["step_s"], alone[0]["step_s"], delta=1e-9, msg="endless links cost nothing")
             self.assertEqual(row["samples"], BATCH * row["replicas"])
-        for local in long_tests.some((2,), (1, 2), "one replica"):  # devices of nodes have weights of their own
+        for local in (1, 2):  # devices of nodes have weights of their own
             one = self.cluster(profile, "--nodes", 1, "--devices", 2, "--set", "pipeline.stages=1",
                                "--set", f"replicas.local={local}")["scaling"][0]
             self.assertEqual(one["devices"], 1)

@@ -29,7 +29,6 @@ except ImportError as missing:
     sys.exit(77)
 
 CLASSES, IMAGE, PATCH, LR = 10, 32, 8, 0.05
-CI_SIDES = {" under torchvision's names": (6,), " under timm's names": (3,), "": (6,)}
 POSITIONS = "vit.embeddings.position_embeddings"
 
 
@@ -152,8 +151,7 @@ class PublicWeightsTest(unittest.TestCase):
     @long_tests.only("5 s")
     def test_constants_of_config_json_beside_the_weights(self):
         whole = self.folder / "whole"
-        cases = [transformers_vit(layer_norm_eps=3e-4), transformers_vit(hidden_act="gelu_new")]
-        for module in long_tests.some(cases[:1], cases, "one is enough"):
+        for module in (transformers_vit(layer_norm_eps=3e-4), transformers_vit(hidden_act="gelu_new")):
             randomised(module).save_pretrained(whole)
             self.assert_answers_alike(module, whole, "", name="vit", size="tiny")
         timm_config = {"architecture": "vit_tiny_patch16_224", "model_args": {"act_layer": "gelu_tanh"},
@@ -268,7 +266,7 @@ class PublicWeightsTest(unittest.TestCase):
             family = "vit" if not source else "another"
             weights = self.save({public_models.name_in_files(family, name): tensor
                                  for name, tensor in randomised(module).state_dict().items()})
-            for side in long_tests.some(CI_SIDES[source], (6, 3), "one larger and one smaller"):
+            for side in (6, 3):
                 found, said = self.step(weights, name="vit", size="tiny", image_size=side * PATCH)
                 self.assertIn(f"taken{source}; interpolated: {POSITIONS} from 4 x 4 to {side} x {side} patches", said)
                 begun = found[f"param/{POSITIONS}"] + LR * found[f"grad/{POSITIONS}"]

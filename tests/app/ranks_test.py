@@ -318,7 +318,6 @@ class RanksTest(RanksCase):
         done = self.run_ranks(2, config)
         self.assertEqual(self.codes(done), [6, 6], [process.stderr for process in done])
 
-    @long_tests.only("6 s")
     def test_gradients_in_bfloat16_are_half_the_bytes_and_nearly_the_run(self):
         config = configuration(self.folder, model={"dropout": 0.0}, train={"precision": "fp32", "lr": 0.01})
         self.must_run_ranks(2, config)

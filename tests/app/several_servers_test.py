@@ -131,7 +131,6 @@ class SeveralServersTest(ServerRuns):
         self.assertEqual(cli.events(run_dir, "eval"), [], "server 0 has its evaluation still to do")
         self.assertEqual(cli.stop(again[0]).returncode, 130)
 
-    @long_tests.only("9 s of waiting")
     def test_who_is_stopped_while_another_server_is_dead_does_not_say_that_it_has_saved(self):
         for dead, stopped in long_tests.some([(1, 0)], [(1, 0), (2, 1)], "another server than the lead is stopped"):
             with self.subTest(dead=dead, stopped=stopped):
